@@ -1,0 +1,340 @@
+"""The journal: append, read, follow, own.
+
+`append` is the only verb that adds a fact, and it returns when the fact would survive a power cut. `follow` is the
+only live stream. Whatever else there is to know about a session is folded from what these two give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
+from threading import Event as Flag
+from threading import Thread
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from backports import zstd
+from msgspec import structs
+
+from perdure.errors import CursorAhead, NotStorable, Refused, StoreUnavailable
+from perdure.events import AnyFact, Blob, Event, ForkedFrom, SessionCreated
+from perdure.journal.clock import Clock, SystemClock
+from perdure.journal.following import Following
+from perdure.journal.files import shared_folder
+from perdure.journal.names import new_id, resolve
+from perdure.journal.owning import Kind, Owned, Process, take
+from perdure.journal.reading import backwards, forked, forwards, stored_session
+from perdure.journal.store import (
+    Append,
+    Appended,
+    BlobRow,
+    Kept,
+    Listed,
+    Page,
+    Store,
+    Stored,
+    Wanted,
+)
+from perdure.journal.threads import Reader, Writer
+from perdure.views.title import storable
+
+__all__ = ["Appended", "Journal", "Kept", "Listed", "Owned", "Page", "Wanted", "blob_of", "open"]
+
+log = logging.getLogger("perdure.journal")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PAGE = 500
+LONGEST_KEY = 200
+
+
+def blob_of(content: bytes, media_type: str = "text/plain", name: str = "") -> Blob:
+    """The name by which a fact speaks of content that is appended beside it."""
+    return Blob(hash=sha256(content).hexdigest(), size=len(content), media_type=media_type, name=name)
+
+
+class Journal(AbstractAsyncContextManager["Journal"]):
+    """All sessions of one store, from within one event loop."""
+
+    def __init__(
+        self, store: Store, clock: Clock, folder: Path, *, kind: Kind = "library", name: str = "", lease: float = 10.0
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.process = Process(self, clock, folder, kind, name, lease)
+        self._reader = Reader("perdure-reader")
+        self._following = Following(lambda session, after: self.read(session, after=after))
+        self._writer = Writer(store, self._stored)
+        self._stop = Flag()
+        self._watcher = Thread(target=self._watch, name="perdure-watcher", daemon=True)
+        self._watcher.start()
+
+    # Append
+
+    async def create(self, *facts: AnyFact, key: str | None = None) -> str:
+        """Begin a session with these facts, and return its id once it is durable. The first is `SessionCreated`,
+        whose `session` may be left empty; without any the session has no more than an id."""
+        born = facts[0] if facts else SessionCreated(session="")
+        if not isinstance(born, SessionCreated):
+            raise Refused("(new)", "the first fact of a session is SessionCreated")
+        id = born.session or new_id()
+        named = structs.replace(born, session=id)
+        await self.submit(Append(id, (named, *facts[1:]), key=key, create=True))
+        log.info("created", extra={"session": id, "source": named.source})
+        return id
+
+    async def append(
+        self, session: str, *facts: AnyFact, key: str | None = None, blobs: Sequence[bytes] = ()
+    ) -> Appended:
+        """Make facts that anyone may append durable, all of them or none, and say where they stand.
+
+        With a `key` this may be called again: the same facts are there once, and the first seq is the answer; other
+        facts under the same key raise `AlreadyAppended`. `blobs` are stored in the same transaction.
+        """
+        return await self.submit(Append(session, facts, key=key, blobs=await self.packed(blobs)))
+
+    async def submit(self, append: Append) -> Appended:
+        _check(append)
+        if append.key is None and self.store.answers_may_be_lost and not append.number:
+            # Asked again under this key, should the answer be lost on its way.
+            append = replace(append, key=f"once-{token_hex(8)}")
+        return await self._writer.append(append)
+
+    async def fork(self, parent: str, *, at: int | None = None, title: str = "") -> str:
+        """A new session that goes on from `parent` at a place where nothing is open, and shares its past."""
+        head = (await self.head(parent)).upto
+        if at is not None and not 0 < at <= head:
+            raise Refused(parent, f"there is nothing at {at} to go on from")
+        fork = await self._reader(forked, self.store, parent, at)
+        id = new_id()
+        fact = ForkedFrom(session=id, parent=parent, at=fork.at, title=title)
+        await self.submit(Append(id, (fact,), create=True, fork=fork))
+        log.info("created", extra={"session": id, "parent": parent, "at": fork.at})
+        return id
+
+    # Read
+
+    async def read(self, session: str, *, after: int = 0, limit: int = PAGE) -> Page:
+        """The first events past `after`."""
+        return await self._reader(forwards, self.store, session, max(after, 0), _positive(limit, "limit"))
+
+    async def last(self, session: str, *, before: int | None = None, limit: int = PAGE) -> Page:
+        """The last events in front of `before` (or of the end), in ascending order."""
+        return await self._reader(backwards, self.store, session, before, _positive(limit, "limit"))
+
+    async def between(self, session: str, after: int, upto: int) -> AsyncIterator[Event]:
+        """Every event with after < seq <= upto, read page by page."""
+        while after < upto:
+            page = await self.read(session, after=after)
+            for event in page.events:
+                if event.seq <= upto:
+                    yield event
+            if not page.more:
+                return
+            after = page.upto
+
+    async def events(self, session: str) -> AsyncIterator[Event]:
+        """The whole journal as it stands now."""
+        async for event in self.between(session, 0, (await self.head(session)).upto):
+            yield event
+
+    async def head(self, session: str) -> Listed:
+        stored = await self._session(session)
+        return Listed(session, stored.head, stored.folded)
+
+    async def sessions(self, wanted: Wanted = Wanted()) -> list[Listed]:
+        """Sessions by last activity, newest first; equal times by id. Filters hide, and `count` says how many."""
+        _positive(wanted.limit, "limit")
+        return await self._reader(self.store.sessions, wanted)
+
+    async def count(self, wanted: Wanted = Wanted()) -> int:
+        return await self._reader(self.store.count, wanted)
+
+    async def runnable(self, *, limit: int = 50) -> list[str]:
+        """Sessions that owe something now, the longest waiting first."""
+        return await self._reader(self.store.runnable, self.clock.wall(), limit)
+
+    async def resolve(self, name: str) -> str:
+        """The id of the session that an id, a prefix of six or more characters, or an exact title names."""
+        return await self._reader(resolve, name, self.store.beginning_with, self.store.titled)
+
+    async def blob(self, blob: Blob) -> bytes:
+        """The content a fact speaks of. Raises `NotStorable` if it is missing or is not what it was."""
+        row = await self._reader(self.store.blob, bytes.fromhex(blob.hash))
+        if row is None:
+            raise NotStorable(f"blob {blob.hash} is not in {self.store.url}")
+        content = await asyncio.to_thread(zstd.decompress, row.data) if row.packed else row.data
+        if sha256(content).hexdigest() != blob.hash:
+            raise NotStorable(f"blob {blob.hash} in {self.store.url} is damaged")
+        return content
+
+    # Follow
+
+    async def follow(self, session: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Yield every event past `after`, in order, once, for ever.
+
+        Resuming a browser tab, tailing in a terminal, feeding a replica and waiting in a test are all this one loop
+        with a different `after`. A piece may be missing: then the fact that ends its call holds the whole text.
+        Raises `CursorAhead` if `after` lies beyond the end: whoever holds such a position must begin anew.
+        """
+        head = (await self.head(session)).upto
+        if after > head:
+            raise CursorAhead(session, after, head)
+        # Joined first, read second. What is appended between the two has woken the tail already, so the worst case
+        # is one empty look and never a missed event.
+        tail = self._following.join(session, head)
+        try:
+            while True:
+                news, upto = tail.since(after), tail.upto
+                if news is None:
+                    page = await self.read(session, after=after)
+                    news, upto = page.events, page.upto
+                for event in news:
+                    yield event
+                after = max(after, upto)  # a page just read may lead the tail
+                if tail.failed is not None:
+                    raise tail.failed
+                if after >= tail.upto:
+                    await tail.moved()
+        finally:
+            self._following.leave(session, tail)
+
+    # Own
+
+    async def take(self, session: str) -> Owned:
+        """Become the one process that runs this session. Raises `OwnedElsewhere` while another lives that does."""
+        from perdure import __version__
+
+        return await take(self, self.process, session, __version__)
+
+    # Kept folds and the desk
+
+    async def keep(self, session: str, kept: Kept) -> None:
+        """Keep a fold, so that the next one to ask need not begin at 1. It may be thrown away at any time."""
+        await self.write(self.store.keep, (await self._session(session)).stretch, kept)
+
+    async def kept(self, session: str, view: str, version: int) -> Kept | None:
+        """A kept fold of just this version. Another version's is worth nothing."""
+        stored = await self._session(session)
+        return await self._reader(self.store.kept, stored.stretch, view, version, stored.head)
+
+    async def desk(self, kind: str, name: str) -> bytes | None:
+        """A last value that is not a fact: a draft, a read mark."""
+        return await self._reader(self.store.desk, kind, name)
+
+    async def put_on_desk(self, kind: str, name: str, value: bytes | None) -> None:
+        await self.write(self.store.put_on_desk, kind, name, value)
+
+    # Plumbing
+
+    async def write(self, call: Callable[P, R], *args: P.args, **_: P.kwargs) -> R:
+        """Run one of the store's writing methods between two commits."""
+        return await self._writer(call, *args)
+
+    async def read_store(self, call: Callable[P, R], *args: P.args, **_: P.kwargs) -> R:
+        """Run one of the store's reading methods."""
+        return await self._reader(call, *args)
+
+    async def packed(self, contents: Sequence[bytes]) -> tuple[BlobRow, ...]:
+        """Blobs as they are stored, compressed where that helps, outside the writer's thread."""
+        if not contents:
+            return ()
+        return await asyncio.to_thread(lambda: tuple(_packed(content) for content in contents))
+
+    async def _session(self, session: str) -> Stored:
+        return await self._reader(stored_session, self.store, session)
+
+    def _stored(self, append: Append, appended: Appended) -> None:
+        self._following.appended(append.session, appended.head_before, appended.events)
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.store.watch(self._stop, self._following.names, self._following.moved)
+            except StoreUnavailable as why:
+                # Followers of this process go on being woken by its own appends; the others' come when this does.
+                log.error("watching failed", extra={"store": self.store.url, "why": str(why)})
+                self._stop.wait(0.25)
+
+    async def close(self) -> None:
+        """Finish what was handed in, give up the lease, and let go of the store."""
+        await self.process.leave()
+        await self._following.close()
+        await self._writer.close()
+        await self._reader.close()
+        self._stop.set()
+        await asyncio.to_thread(self._watcher.join)
+        self.store.close()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def open(
+    url: str,
+    *,
+    kind: Kind = "library",
+    name: str = "",
+    durability: str = "power",
+    lease: float = 10.0,
+    clock: Clock | None = None,
+    vfs: str | None = None,
+    announce: Callable[[str], None] = print,
+) -> Journal:
+    """The journal at `sqlite:///path`, `postgresql://...` or `memory:`, laid out or upgraded if need be.
+
+    `durability` is "power" (an acknowledged fact survives a power cut) or "process" (it survives `kill -9`).
+    `announce` is told in a sentence what was upgraded and where the backup is.
+    """
+    clock = clock or SystemClock()
+    store, folder = await asyncio.to_thread(_opened, url, clock, durability, vfs, announce)
+    return Journal(store, clock, folder, kind=kind, name=name, lease=lease)
+
+
+def _opened(
+    url: str, clock: Clock, durability: str, vfs: str | None, announce: Callable[[str], None]
+) -> tuple[Store, Path]:
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
+        from perdure.journal.sqlite import SqliteStore
+
+        path = Path(rest[3:]).expanduser().absolute()
+        store = SqliteStore(path, clock, durability=durability, vfs=vfs, announce=announce)
+        return store, path.with_name(path.name + ".processes")
+    if scheme in ("postgresql", "postgres"):
+        from perdure.journal.postgres import PostgresStore
+
+        return PostgresStore(url, clock, durability=durability, announce=announce), shared_folder()
+    if url == "memory:":
+        from perdure.journal.memory import MemoryStore
+
+        return MemoryStore(clock), shared_folder()
+    raise StoreUnavailable(url, "is no address of a store: use sqlite:///path, postgresql://... or memory:")
+
+
+def _check(append: Append) -> None:
+    if not append.facts:
+        raise NotStorable("an append needs at least one fact")
+    key = append.key
+    if key is not None and (not key or len(key) > LONGEST_KEY or storable(key) != key):
+        raise NotStorable(f"a key is 1 to {LONGEST_KEY} characters of text, not {key[:50]!r}")
+
+
+def _positive(number: int, name: str) -> int:
+    if number < 1:
+        raise NotStorable(f"{name} must be at least 1, not {number}")
+    return number
+
+
+def _packed(content: bytes) -> BlobRow:
+    smaller = zstd.compress(content, 3)
+    packed = len(smaller) < len(content)
+    return BlobRow(sha256(content).digest(), len(content), packed, smaller if packed else content)

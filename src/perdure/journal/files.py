@@ -1,0 +1,123 @@
+"""A store's place on disk: private, local, and locked by one writer at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perdure.errors import StoreUnavailable
+
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "9p", "ceph", "glusterfs", "lustre", "beegfs"}
+"""File systems on which locks or shared memory do not reach every machine. `fuse.*` is refused where its name says
+that it reaches over a network."""
+_NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "rclone", "davfs", "glusterfs", "ceph", "smbnetfs", "goofys")
+
+
+def prepare(path: Path) -> None:
+    """Make the folder and the file, both private, if they are not there. Raises `StoreUnavailable`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.is_dir():
+            raise StoreUnavailable(str(path), "is a folder; name the file the store should be in")
+        refuse_network(path)
+        # SQLite gives its -wal and -shm files the permissions of the file they belong to.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as why:
+        raise StoreUnavailable(str(path), _advice(why)) from why
+
+
+def refuse_network(path: Path) -> None:
+    """Raise `StoreUnavailable` if the file would lie on a network file system."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return  # not Linux: macOS mounts network shares under /Volumes, and its locks do reach the server
+    kind = file_system(path.resolve(), mounts)
+    if kind in NETWORK or (kind.startswith("fuse") and any(name in kind for name in _NETWORK_FUSE)):
+        raise StoreUnavailable(
+            str(path),
+            f"lies on a network file system ({kind}), where several machines cannot lock one SQLite file safely; "
+            "choose a local folder, or PostgreSQL for several machines",
+        )
+
+
+def file_system(path: Path, mounts: str) -> str:
+    """The type of the file system `path` lies on, by a table in the form of /proc/self/mounts."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].encode("utf-8", "surrogateescape").decode("unicode_escape").rstrip("/") or "/"
+        inside = point == "/" or path == Path(point) or Path(point) in path.parents
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+class LockFile:
+    """Writers of one store queue here, in the kernel and without polling, before they touch the database.
+
+    A lock belongs to an open file and dies with its process, so nothing is ever left locked behind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as why:
+            raise StoreUnavailable(str(path), _advice(why)) from why
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def shared_folder() -> Path:
+    """Where processes of this user leave their locks when the store has no folder of its own."""
+    return Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}" / "processes"
+
+
+class Life:
+    """A lock held for as long as this process lives: others see its death at once, by trying the lock."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def end(self) -> None:
+        self.path.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+def is_dead(lock: Path) -> bool:
+    """True if the process that held this lock is certainly gone; False if it lives or nobody can tell."""
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False  # not our file system, or not our file: only the lease can tell
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _advice(why: OSError) -> str:
+    name = os.strerror(why.errno) if why.errno else str(why)
+    return f"cannot be opened ({name}); check that its folder exists and may be written by you"

@@ -1,0 +1,59 @@
+"""Session ids, and what people may type instead of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from perdure.errors import AmbiguousPrefix, PrefixTooShort, SessionNotFound
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Lower-case letters and digits without i, l, o and u: nothing to misread, one double click selects it, and it
+stands in URLs and file names as it is."""
+LENGTH = 20
+SHORTEST_PREFIX = 6
+SHOWN = 10
+
+
+def new_id() -> str:
+    """A hundred random bits: no clock in it, and six characters of it are almost always enough."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+
+
+def resolve(
+    name: str,
+    beginning_with: Callable[[str, int], list[str]],
+    titled: Callable[[str, int], list[str]],
+) -> str:
+    """The one session that answers to this name: its id, a prefix of six or more, or its exact title, in this order."""
+    if not name.strip():
+        raise SessionNotFound(repr(name), "is no name")
+    folded = name.lower()
+    like_an_id = all(c in ALPHABET for c in folded)
+    found = beginning_with(folded, SHOWN + 1) if like_an_id else []
+    if folded in found:
+        return folded
+    if len(folded) >= SHORTEST_PREFIX and found:
+        return _only(name, found)
+    by_title = titled(name, SHOWN + 1)
+    if by_title:
+        return _only(name, by_title)
+    if found:
+        raise PrefixTooShort(name, found[:SHOWN])
+    raise SessionNotFound(name, "not found; `perdure sessions list` shows them all", _near(folded, beginning_with))
+
+
+def _only(name: str, found: list[str]) -> str:
+    if len(found) > 1:
+        raise AmbiguousPrefix(name, found[:SHOWN])
+    return found[0]
+
+
+def _near(name: str, beginning_with: Callable[[str, int], list[str]]) -> list[str]:
+    """Sessions that begin as the name does, as far as it does."""
+    if not all(c in ALPHABET for c in name):
+        return []
+    for length in range(min(len(name) - 1, LENGTH), 2, -1):
+        if found := beginning_with(name[:length], 3):
+            return found
+    return []

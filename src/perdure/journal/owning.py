@@ -1,0 +1,176 @@
+"""Owning: which process runs a session, and what happens when it dies or sleeps.
+
+The lease belongs to the process: one row, one renewal, however many sessions it runs. A session names its process
+and an epoch; every taking raises the epoch, and the store refuses whatever carries an older one. So an owner that
+was replaced while it slept finds out at its next append, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from perdure.errors import NotOwner, OwnedElsewhere, PerdureError, Refused
+from perdure.events import AnyFact, Event, OwnerChanged
+from perdure.journal.clock import Clock, boot_id
+from perdure.journal.files import Life, is_dead
+from perdure.journal.store import Append, BlobRow, ProcessRow
+from perdure.views.head import Owner
+
+if TYPE_CHECKING:
+    from perdure.journal import Journal
+
+log = logging.getLogger("perdure.journal")
+
+Kind = Literal["terminal", "server", "worker", "library"]
+
+
+class Process:
+    """This process among those that share the store: who it is, and until when its lease runs."""
+
+    def __init__(self, journal: Journal, clock: Clock, folder: Path, kind: Kind, name: str, ttl: float) -> None:
+        self.id = secrets.token_hex(8)
+        self.kind: Kind = kind
+        self.name = name
+        self.host = platform.node()
+        self.ttl = ttl
+        self.sessions: set[str] = set()
+        self._journal = journal
+        self._clock = clock
+        self._folder = folder
+        self._life: Life | None = None
+        self._until = 0.0
+        self._renewing: asyncio.Task[None] | None = None
+
+    def holds_lease(self) -> bool:
+        """True while nobody else can have taken over. Asked immediately before an effect, by the machine's clock."""
+        return self._clock.steady() < self._until
+
+    async def introduce(self) -> None:
+        """Take out the lease, and renew it from here on."""
+        if self._renewing is None:
+            self._life = Life(self._folder / f"{self.id}.lock")
+            await self.renew()
+            self._renewing = asyncio.create_task(self._keep_renewing(), name="perdure-lease")
+
+    async def renew(self) -> None:
+        # Counted from before the store was asked: a slow answer shortens the lease and never stretches it.
+        asked = self._clock.steady()
+        about = {"kind": self.kind, "name": self.name, "pid": os.getpid()}
+        row = ProcessRow(self.id, json.dumps(about), self.host, boot_id(), str(self._life and self._life.path), False)
+        await self._journal.write(self._journal.store.renew, row, self.ttl)
+        self._until = asked + self.ttl
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await asyncio.sleep(self.ttl / 3)
+            try:
+                await self.renew()
+            except PerdureError as why:
+                # Not hidden: the lease runs out, `holds_lease` says so, and nothing more is started.
+                log.error("lease not renewed", extra={"process": self.id, "why": str(why)})
+
+    async def is_alive(self, owner: Owner) -> bool:
+        """Whether a session's owner may still be running. Death on this machine shows at once, elsewhere when the
+        lease has run out."""
+        if owner.process == self.id:
+            return True
+        row = await self._journal.read_store(self._journal.store.process, owner.process)
+        if row is None or row.expired:
+            return False
+        return not (row.boot and row.boot == boot_id() and is_dead(Path(row.lock)))
+
+    async def leave(self) -> None:
+        if self._renewing is None:
+            return
+        self._renewing.cancel()
+        await asyncio.gather(self._renewing, return_exceptions=True)
+        self._renewing = None
+        self._until = 0.0
+        try:
+            await self._journal.write(self._journal.store.retire, self.id)
+        finally:
+            if self._life:
+                self._life.end()
+
+
+class Owned:
+    """A session while this process runs it. Only its `append` may add the owner's facts."""
+
+    def __init__(self, journal: Journal, process: Process, session: str, epoch: int, upto: int) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.upto = upto
+        """As far as the owner has been told what is in the journal."""
+        self._journal = journal
+        self._process = process
+        self._number = 0
+        self._turn = asyncio.Lock()
+
+    def may_act(self) -> bool:
+        """Ask immediately before any effect: False once the lease has run out, for then another may have begun it."""
+        return self._process.holds_lease()
+
+    async def append(self, *facts: AnyFact, blobs: Sequence[bytes] = ()) -> list[Event]:
+        """Make facts durable; the answer is everything that is new since the last one, others' facts included.
+
+        Raises `NotOwner` if another process has taken over: nothing was written, and nothing should be done.
+        """
+        packed = await self._journal.packed(blobs)
+        async with self._turn:
+            return await self._append(facts, packed)
+
+    async def _append(self, facts: tuple[AnyFact, ...], blobs: tuple[BlobRow, ...]) -> list[Event]:
+        appended = await self._journal.submit(
+            Append(self.session, facts, epoch=self.epoch, number=self._number + 1, blobs=blobs)
+        )
+        self._number += 1
+        new = list(appended.events)
+        if appended.repeated or appended.head_before > self.upto:
+            new = [event async for event in self._journal.between(self.session, self.upto, appended.last)]
+        self.upto = appended.last
+        return new
+
+    async def release(self) -> None:
+        """Let go, so that another process can take the session without waiting for anything."""
+        gone = OwnerChanged(epoch=self.epoch + 1)
+        try:
+            await self._journal.append(self.session, gone)
+        except (NotOwner, Refused):
+            pass  # another has taken it already: there is nothing to let go of
+        finally:
+            self._process.sessions.discard(self.session)
+
+
+async def take(journal: Journal, process: Process, session: str, version: str) -> Owned:
+    """Become the owner of a session whose owner is gone, or which has none."""
+    if session in process.sessions:
+        raise OwnedElsewhere(session, f"this process ({process.kind} {process.name})".replace(" )", ")"))
+    await process.introduce()
+    while True:
+        head = (await journal.head(session)).head
+        if head.owner is not None and head.owner.process != process.id and await process.is_alive(head.owner):
+            raise OwnedElsewhere(session, _introduced(head.owner))
+        epoch = head.standing.epoch + 1
+        taken = OwnerChanged(
+            epoch=epoch, process=process.id, owner_kind=process.kind, name=process.name, host=process.host,
+            pid=os.getpid(), version=version,
+        )  # fmt: skip
+        try:
+            appended = await journal.append(session, taken)
+        except Refused:
+            continue  # another took it between our look and our append; look again
+        process.sessions.add(session)
+        log.info("restored", extra={"session": session, "epoch": epoch})
+        return Owned(journal, process, session, epoch, appended.last)
+
+
+def _introduced(owner: Owner) -> str:
+    return f"{owner.kind} {owner.name}".strip() + f" (pid {owner.pid} on {owner.host})"

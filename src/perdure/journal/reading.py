@@ -1,0 +1,100 @@
+"""Reading a session across the stretches it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perdure.errors import SessionNotFound
+from perdure.events import Event
+from perdure.journal.admit import HEAD_VIEW
+from perdure.journal.heads import fold, unpacked
+from perdure.journal.rows import link_of
+from perdure.journal.store import Fork, Lineage, Page, Store, Stored, walk
+from perdure.views.head import VERSION, Head
+
+STEP = 1000
+
+
+def stored_session(store: Store, session: str) -> Stored:
+    stored = store.session(session)
+    if stored is None:
+        raise SessionNotFound(session)
+    return stored
+
+
+def forwards(store: Store, session: str, after: int, limit: int) -> Page:
+    stored = stored_session(store, session)
+    events: list[Event] = []
+    for stretch, upto in walk(stored):
+        if after >= upto:
+            continue
+        page = store.events(stretch, after, upto, limit - len(events), False)
+        events += page.events
+        if page.more:
+            return Page(events, events[-1].seq, True)
+        after = upto
+    return Page(events, stored.head, False)
+
+
+def backwards(store: Store, session: str, before: int | None, limit: int) -> Page:
+    stored = stored_session(store, session)
+    last = stored.head if before is None else min(before - 1, stored.head)
+    events: list[Event] = []
+    for stretch, low, high in reversed(list(_spans(stored, last))):
+        page = store.events(stretch, low, high, limit - len(events), True)
+        events = page.events + events
+        if page.more:
+            return Page(events, last, True)
+    return Page(events, last, False)
+
+
+def everything(store: Store, stored: Stored, upto: int, *, after: int = 0) -> Iterator[Event]:
+    """Every event with after < seq <= upto, a page at a time."""
+    for stretch, start, high in _spans(stored, upto):
+        low, more = max(start, after), high > after
+        while more:
+            page = store.events(stretch, low, high, STEP, False)
+            yield from page.events
+            low, more = page.events[-1].seq if page.events else high, page.more
+
+
+def forked(store: Store, session: str, at: int | None) -> Fork:
+    """All that a session which leaves this one at `at` has to know: nothing is copied."""
+    stored = stored_session(store, session)
+    if at is None or at == stored.head:
+        return Fork(_cut(stored, stored.head), stored.head, stored.chain, stored.folded)
+    return Fork(_cut(stored, at), at, _chain_at(store, stored, at), head_at(store, stored, at))
+
+
+def head_at(store: Store, stored: Stored, at: int) -> Head:
+    """What the head was at `at`, folded from the last one that was kept before it."""
+    for stretch, _, high in reversed(list(_spans(stored, at))):
+        if kept := store.kept(stretch, HEAD_VIEW, VERSION, high):
+            since = unpacked(kept.state)
+            return fold((e for e in everything(store, stored, at, after=kept.upto)), since)
+    return fold(everything(store, stored, at))
+
+
+def _spans(stored: Stored, upto: int) -> Iterator[tuple[int, int, int]]:
+    """(stretch, after, upto) of each stretch, as far as `upto`."""
+    low = 0
+    for stretch, high in walk(stored):
+        if low < min(high, upto):
+            yield stretch, low, min(high, upto)
+        low = high
+
+
+def _cut(stored: Stored, at: int) -> Lineage:
+    return tuple((stretch, high) for stretch, _, high in _spans(stored, at))
+
+
+def _chain_at(store: Store, stored: Stored, at: int) -> bytes:
+    """The link of the last fact up to `at`. Pieces have none, and a place at rest has few of them before it."""
+    for stretch, low, high in reversed(list(_spans(stored, at))):
+        while high > low:
+            since = max(low, high - 64)
+            links = [link_of(seal) for _, _, _, seal in store.seals(stretch, since, high, 64) if seal]
+            if links:
+                return links[-1]
+            high = since
+    return b""

@@ -1,0 +1,595 @@
+"""Sessions in one SQLite file: any number of processes, one writer at a time, nothing shown before it is on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+import apsw
+
+from perdure.errors import PerdureError, StoreDamaged, StoreUnavailable
+from perdure.events import Event, Unreadable
+from perdure.journal import migrate
+from perdure.journal.admit import Batch, Earlier, admit
+from perdure.journal.clock import Clock, boot_id
+from perdure.journal.files import LockFile, prepare
+from perdure.journal.heads import HeadCache
+from perdure.journal.rows import event_in
+from perdure.journal.store import (
+    Append,
+    Appended,
+    BlobRow,
+    Kept,
+    Lineage,
+    Listed,
+    PageOfEvents,
+    ProcessRow,
+    Stored,
+    Wanted,
+    walk,
+)
+
+log = logging.getLogger("perdure.journal")
+
+CHECKPOINT_PAGES = 2048
+"""The log is folded into the database when it holds this many pages (16 MB), by a writer that holds the lock file,
+so that it always completes: writers are queued, and no read of ours lasts longer than a page."""
+PAGE_BYTES = 4 << 20
+_PATIENCE = 60.0
+_STRETCH = 32
+
+_INSERT_EVENT = "INSERT INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)"
+_INSERT_FOLD = "INSERT OR REPLACE INTO perdure_folds (stretch, view, version, upto, state) VALUES (?, ?, ?, ?, ?)"
+_SESSION = "SELECT stretch, id, lineage, head, chain, batch, batch_seq, folded FROM perdure_sessions WHERE "
+
+
+class SqliteStore:
+    """`Store` over one SQLite file."""
+
+    answers_may_be_lost = False
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        durability: str = "power",
+        vfs: str | None = None,
+        announce: Callable[[str], None] = print,
+    ) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self._clock = clock
+        self._vfs = vfs
+        # FULL, not the usual NORMAL: under WAL, NORMAL may forget the last commits in a power cut, and we have
+        # already shown them to someone.
+        self._synchronous = "FULL" if durability == "power" else "NORMAL"
+        self._wal_pages = 0
+        self._heads = HeadCache()
+        self._writing: apsw.Connection | None = None
+        prepare(path)
+        self._lock = LockFile(path.with_name(path.name + ".lock"))
+        try:
+            with self._speaking():
+                self._migrate(announce)
+                self._reading = self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    # Opening
+
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self.path), vfs=self._vfs, statementcachesize=50)
+        db.set_busy_timeout(int(_PATIENCE * 1000))
+        db.execute(f"PRAGMA synchronous = {self._synchronous}")
+        db.execute("PRAGMA secure_delete = ON")  # what was erased is not left lying in free pages
+        db.execute("PRAGMA cache_size = -16000")
+        if sys.platform == "darwin":
+            db.execute("PRAGMA fullfsync = ON")
+        return db
+
+    def _writer(self) -> apsw.Connection:
+        if self._writing is None:
+            self._writing = self._connect()
+            self._writing.set_wal_hook(self._note_wal)
+        return self._writing
+
+    def _note_wal(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return 0
+
+    def _migrate(self, announce: Callable[[str], None]) -> None:
+        db = self._connect()
+        try:
+            layout = _layout(db)
+            migrate.check(self.url, layout)
+            if layout == migrate.LAYOUT:
+                return
+            with self._lock.held():  # several processes may have come this far; the first one does it
+                layout = _layout(db)
+                if layout == 0:
+                    db.execute("PRAGMA page_size = 8192")  # 4096 costs 1.5 times the payload, 8192 costs 1.15
+                    db.execute("PRAGMA journal_mode = WAL")
+                if 0 < layout < migrate.LAYOUT:
+                    self._back_up(db, layout, announce)
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    migrate.apply("sqlite", layout, db.execute)
+                    _set_layout(db)
+                    db.execute("COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            if layout:
+                log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
+        finally:
+            db.close()
+
+    def _back_up(self, db: apsw.Connection, layout: int, announce: Callable[[str], None]) -> None:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock.wall() / 1e6))
+        copy = self.path.with_name(f"{self.path.name}.layout-{layout}-{stamp}-{os.getpid()}.backup")
+        os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        copy_database(db, copy)
+        announce(f"perdure: upgrading {self.path} from layout {layout}; a backup is at {copy}")
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        """Say SQLite's errors in our words, with the file and what to do about it."""
+        try:
+            yield
+        except apsw.FullError as why:
+            raise StoreUnavailable(str(self.path), "the disk is full; free some space and try again") from why
+        except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as why:
+            raise StoreUnavailable(
+                str(self.path), f"cannot be written ({why}); check the file, its folder and their permissions"
+            ) from why
+        except apsw.NotADBError as why:
+            raise StoreDamaged(
+                str(self.path),
+                "is not an SQLite database; nothing was changed. If it was one, run `perdure doctor --salvage`",
+            ) from why
+        except apsw.CorruptError as why:
+            raise StoreDamaged(
+                str(self.path), f"is damaged ({why}); run `perdure doctor --salvage` to save what is intact"
+            ) from why
+        except apsw.BusyError as why:
+            raise StoreUnavailable(
+                str(self.path), f"another program has kept it locked for {_PATIENCE:.0f} s; close that program"
+            ) from why
+        except apsw.IOError as why:
+            raise StoreUnavailable(str(self.path), f"the disk failed ({why}); check it, then try again") from why
+
+    # Writing: called by one thread
+
+    def commit(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        with self._transaction() as db:
+            stored: dict[str, Stored] = {}
+            for append in appends:
+                if append.session not in stored and (found := self._load(db, "id = ?", append.session)):
+                    stored[found.id] = found
+            batch = admit(appends, stored, self._earlier(db), _allot(db), self._clock.wall())
+            self._write(db, batch)
+        return batch.outcomes
+
+    @contextmanager
+    def _transaction(self) -> Iterator[apsw.Connection]:
+        with self._speaking(), self._lock.held():
+            db = self._writer()
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("COMMIT")
+            except PerdureError:
+                db.execute("ROLLBACK")
+                raise
+            except BaseException:
+                # After a failed write or sync nobody knows what the connection believes: begin anew by reading.
+                self._writing = None
+                self._heads.clear()
+                db.close()
+                raise
+            if self._wal_pages >= CHECKPOINT_PAGES:
+                self._checkpoint(db)
+
+    def _checkpoint(self, db: apsw.Connection) -> None:
+        try:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as why:
+            # Nothing is lost and nothing was acknowledged wrongly: the log only stays longer than it should.
+            log.warning("checkpoint failed", extra={"store": self.url, "why": str(why)})
+        self._wal_pages = 0
+
+    def _write(self, db: apsw.Connection, batch: Batch) -> None:
+        if batch.rows:
+            rows = ((stretch << _STRETCH | r.seq, r.data, r.checksum, r.seal) for stretch, r in batch.rows)
+            db.executemany(_INSERT_EVENT, rows)
+        if batch.keys:
+            db.executemany("INSERT INTO perdure_keys (stretch, key, seq) VALUES (?, ?, ?)", batch.keys)
+        if batch.blobs:
+            db.executemany(
+                "INSERT OR IGNORE INTO perdure_blobs (hash, size, packed, data) VALUES (?, ?, ?, ?)",
+                ((b.hash, b.size, b.packed, b.data) for b in batch.blobs),
+            )
+        if batch.kept:
+            folds = ((stretch, k.view, k.version, k.upto, k.state) for stretch, k in batch.kept)
+            db.executemany(_INSERT_FOLD, folds)
+        for new in batch.new:
+            _insert_session(db, new)
+        for before, after in batch.changed.values():
+            if before is after.folded:  # pieces only: the list does not change
+                db.execute(
+                    "UPDATE perdure_sessions SET head = ?, batch = ?, batch_seq = ? WHERE stretch = ?",
+                    (after.head, after.batch, after.batch_seq, after.stretch),
+                )
+            else:
+                self._update(db, before, after)
+
+    def _update(self, db: apsw.Connection, before: Any, after: Stored) -> None:
+        folded = after.folded
+        # An index is rewritten when its columns are named here, so they are named only when they have changed.
+        listed = (folded.state, folded.project_key, folded.title, folded.runnable_at)
+        if listed != (before.state, before.project_key, before.title, before.runnable_at):
+            db.execute(
+                "UPDATE perdure_sessions SET state = ?, project_key = ?, title = ?, runnable_at = ? WHERE stretch = ?",
+                (*listed, after.stretch),
+            )
+        moved = folded.updated_at != before.updated_at
+        data = self._heads.packed(folded)
+        db.execute(
+            "UPDATE perdure_sessions SET head = ?, chain = ?, batch = ?, batch_seq = ?, folded = ?"
+            + (", updated_at = ? WHERE stretch = ?" if moved else " WHERE stretch = ?"),
+            (after.head, after.chain, after.batch, after.batch_seq, data)
+            + ((folded.updated_at, after.stretch) if moved else (after.stretch,)),
+        )
+
+    def _earlier(self, db: apsw.Connection) -> Callable[[Stored, str, int], Earlier | None]:
+        def find(stored: Stored, key: str, count: int) -> Earlier | None:
+            for stretch, upto in walk(stored):
+                row = db.execute(
+                    "SELECT seq FROM perdure_keys WHERE stretch = ? AND key = ? AND seq <= ?", (stretch, key, upto)
+                ).fetchone()
+                if row:
+                    page = self._events(db, stretch, row[0] - 1, row[0] - 1 + count, count, False)
+                    return Earlier(row[0], tuple(page.events))
+            return None
+
+        return find
+
+    # Reading
+
+    def _load(self, db: apsw.Connection, where: str, *values: object) -> Stored | None:
+        row = db.execute(_SESSION + where, values).fetchone()
+        if row is None:
+            return None
+        stretch, id, lineage, head, chain, batch, batch_seq, folded = row
+        stored = Stored(stretch, id, _lineage(lineage), head, chain, batch, batch_seq, self._heads.EMPTY)
+        stored.folded = self._heads.read(folded, lambda: self._all_events(db, stored))
+        return stored
+
+    def _all_events(self, db: apsw.Connection, stored: Stored) -> Iterator[Event]:
+        after = 0
+        for stretch, upto in walk(stored):
+            while after < upto:
+                page = self._events(db, stretch, after, upto, 1000, False)
+                yield from page.events
+                after = page.events[-1].seq if page.more else upto
+
+    def session(self, id: str) -> Stored | None:
+        with self._speaking():
+            return self._load(self._reading, "id = ?", id)
+
+    def events(self, stretch: int, after: int, upto: int, limit: int, backwards: bool) -> PageOfEvents:
+        with self._speaking():
+            return self._events(self._reading, stretch, after, upto, limit, backwards)
+
+    def _events(
+        self, db: apsw.Connection, stretch: int, after: int, upto: int, limit: int, backwards: bool
+    ) -> PageOfEvents:
+        base = stretch << _STRETCH
+        order = "DESC" if backwards else "ASC"
+        rows = db.execute(
+            "SELECT id, data, checksum FROM perdure_events WHERE id > ? AND id <= ? "
+            f"ORDER BY id {order} LIMIT ?",
+            (base + after, base + upto, limit + 1),
+        )
+        events: list[Event] = []
+        size = 0
+        more = False
+        try:
+            for id, data, checksum in rows:
+                if len(events) == limit or size > PAGE_BYTES:
+                    more = True
+                    break
+                size += len(data)
+                events.append(event_in(id - base, data, checksum))
+        except apsw.CorruptError:
+            return self._around_damage(db, stretch, after, upto, limit, backwards)
+        finally:
+            rows.close()
+        if backwards:
+            events.reverse()
+        return PageOfEvents(events, more)
+
+    def _around_damage(
+        self, db: apsw.Connection, stretch: int, after: int, upto: int, limit: int, backwards: bool
+    ) -> PageOfEvents:
+        """A page of the file cannot be read: halve the range until what is intact has been read around it."""
+        if upto - after == 1:
+            why = "it lies on a damaged page of the file"
+            return PageOfEvents([Event(upto, 0, 0, None, Unreadable(why=why))], False)
+        middle = (after + upto) // 2
+        halves = [(after, middle), (middle, upto)]
+        events: list[Event] = []
+        for low, high in reversed(halves) if backwards else halves:
+            page = self._events(db, stretch, low, high, limit - len(events), backwards)
+            events = page.events + events if backwards else events + page.events
+            if page.more or len(events) >= limit:
+                return PageOfEvents(events, True)
+        return PageOfEvents(events, False)
+
+    def seals(self, stretch: int, after: int, upto: int, limit: int) -> list[tuple[int, bytes, int, bytes | None]]:
+        base = stretch << _STRETCH
+        with self._speaking():
+            rows = self._reading.execute(
+                "SELECT id - ?, data, checksum, seal FROM perdure_events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+                (base, base + after, base + upto, limit),
+            )
+            return [(int(seq), bytes(data), int(check), seal) for seq, data, check, seal in _all(rows)]
+
+    def sessions(self, wanted: Wanted) -> list[Listed]:
+        where, values = _where(wanted, after=True)
+        with self._speaking():
+            rows = self._reading.execute(
+                "SELECT stretch, id, lineage, head, folded FROM perdure_sessions "
+                f"INDEXED BY perdure_sessions_by_activity {where} ORDER BY updated_at DESC, id DESC LIMIT ?",
+                (*values, wanted.limit),
+            )
+            return [self._listed(*row) for row in _all(rows)]
+
+    def _listed(self, stretch: int, id: str, lineage: str, head: int, folded: bytes) -> Listed:
+        stored = Stored(stretch, id, _lineage(lineage), head, b"", 0, 0, self._heads.EMPTY)
+        return Listed(id, head, self._heads.read(folded, lambda: self._all_events(self._reading, stored)))
+
+    def count(self, wanted: Wanted) -> int:
+        where, values = _where(wanted, after=False)
+        return int(self._read_one(f"SELECT count(*) FROM perdure_sessions {where}", *values) or 0)
+
+    def ids(self, after: str, limit: int) -> list[str]:
+        return self._read_column("SELECT id FROM perdure_sessions WHERE id > ? ORDER BY id LIMIT ?", after, limit)
+
+    def beginning_with(self, prefix: str, limit: int) -> list[str]:
+        return self._read_column(
+            "SELECT id FROM perdure_sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            prefix, prefix + "\U0010ffff", limit,
+        )  # fmt: skip
+
+    def titled(self, title: str, limit: int) -> list[str]:
+        return self._read_column(
+            "SELECT id FROM perdure_sessions WHERE title = ? AND state NOT IN ('trashed', 'moved') "
+            "ORDER BY updated_at DESC, id DESC LIMIT ?",
+            title, limit,
+        )  # fmt: skip
+
+    def runnable(self, now: int, limit: int) -> list[str]:
+        return self._read_column(
+            "SELECT id FROM perdure_sessions WHERE runnable_at <= ? ORDER BY runnable_at, id LIMIT ?", now, limit
+        )
+
+    def heads(self, ids: Collection[str]) -> Mapping[str, int]:
+        with self._speaking():
+            return _heads(self._reading, ids)
+
+    def _read_column(self, sql: str, *values: Any) -> list[str]:
+        with self._speaking():
+            return [row[0] for row in _all(self._reading.execute(sql, values))]
+
+    def _read_one(self, sql: str, *values: Any) -> Any:
+        with self._speaking():
+            row = self._reading.execute(sql, values).fetchone()
+            return None if row is None else row[0]
+
+    # Blobs, kept folds, leases, desk
+
+    def blob(self, hash: bytes) -> BlobRow | None:
+        with self._speaking():
+            row = self._reading.execute(
+                "SELECT hash, size, packed, data FROM perdure_blobs WHERE hash = ?", (hash,)
+            ).fetchone()
+        return BlobRow(row[0], row[1], bool(row[2]), row[3]) if row else None
+
+    def kept(self, stretch: int, view: str, version: int, upto: int) -> Kept | None:
+        with self._speaking():
+            rows = self._reading.execute(
+                "SELECT view, version, upto, state FROM perdure_folds WHERE stretch = ? AND view = ? AND version = ? "
+                "AND upto <= ? ORDER BY upto DESC LIMIT 1",
+                (stretch, view, version, upto),
+            )
+            return next((Kept(*row) for row in _all(rows)), None)
+
+    def all_kept(self, stretch: int) -> list[Kept]:
+        with self._speaking():
+            rows = self._reading.execute(
+                "SELECT view, version, upto, state FROM perdure_folds WHERE stretch = ? ORDER BY view, upto", (stretch,)
+            )
+            return [Kept(*row) for row in _all(rows)]
+
+    def keep(self, stretch: int, kept: Kept) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM perdure_folds WHERE stretch = ? AND view = ?", (stretch, kept.view))
+            db.execute(_INSERT_FOLD, (stretch, kept.view, kept.version, kept.upto, kept.state))
+
+    def forget(self, stretch: int, kept: Kept) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM perdure_folds WHERE stretch = ? AND view = ? AND upto = ?", (stretch, kept.view, kept.upto)
+            )
+
+    def process(self, id: str) -> ProcessRow | None:
+        with self._speaking():
+            row = self._reading.execute(
+                "SELECT id, about, host, boot, lock, expires FROM perdure_processes WHERE id = ?", (id,)
+            ).fetchone()
+        if row is None:
+            return None
+        # A lease of an earlier start of this machine is over, whatever its number says.
+        id, about, host, boot, lock, expires = row
+        expired = boot != boot_id() or expires <= self._clock.steady() * 1e6
+        return ProcessRow(id, about, host, boot, lock, expired)
+
+    def renew(self, process: ProcessRow, ttl: float) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO perdure_processes (id, about, host, boot, lock, expires) VALUES (?, ?, ?, ?, ?, ?)",
+                (process.id, process.about, process.host, process.boot, process.lock,
+                 int((self._clock.steady() + ttl) * 1e6)),
+            )  # fmt: skip
+
+    def retire(self, process: str) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM perdure_processes WHERE id = ?", (process,))
+
+    def desk(self, kind: str, name: str) -> bytes | None:
+        found = self._read_one("SELECT value FROM perdure_desk WHERE kind = ? AND name = ?", kind, name)
+        return None if found is None else bytes(found)
+
+    def put_on_desk(self, kind: str, name: str, value: bytes | None) -> None:
+        with self._transaction() as db:
+            if value is None:
+                db.execute("DELETE FROM perdure_desk WHERE kind = ? AND name = ?", (kind, name))
+            else:
+                db.execute(
+                    "INSERT OR REPLACE INTO perdure_desk (kind, name, value) VALUES (?, ?, ?)", (kind, name, value)
+                )
+
+    def drop(self, stretch: int, seqs: Sequence[int]) -> None:
+        with self._transaction() as db:
+            ids = ((stretch << _STRETCH | seq,) for seq in seqs)
+            db.executemany("DELETE FROM perdure_events WHERE id = ? AND seal IS NULL", ids)
+
+    def replace_head(self, stored: Stored) -> bool:
+        """Put a refolded head in place of a wrong one, unless the session has moved on meanwhile."""
+        with self._transaction() as db:
+            present = self._load(db, "id = ?", stored.id)
+            if present is None or present.head != stored.head:
+                return False
+            db.execute("DELETE FROM perdure_sessions WHERE stretch = ?", (stored.stretch,))
+            _insert_session(db, stored)
+            return True
+
+    # Watching
+
+    def watch(
+        self,
+        stop: Flag,
+        followed: Callable[[], Collection[str]],
+        moved: Callable[[Mapping[str, int]], None],
+    ) -> None:
+        """One poller for all followers of this process: 5 ms behind other processes, and next to free while they
+        are silent."""
+        with self._speaking():
+            db = self._connect()
+            try:
+                version = -1
+                while not stop.wait(0.005 if (names := followed()) else 0.2):
+                    now = _all(db.execute("PRAGMA data_version"))[0][0]
+                    if now != version and names:
+                        version = now
+                        moved(_heads(db, names))
+            finally:
+                db.close()
+
+    def close(self) -> None:
+        for db in (self._writing, getattr(self, "_reading", None)):
+            if db is not None:
+                db.close()
+        self._writing = None
+        self._lock.close()
+
+
+def copy_database(source: apsw.Connection, target: Path) -> None:
+    """A consistent copy of the whole file, foreign tables included, while others go on writing."""
+    copy = apsw.Connection(str(target))
+    try:
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(1000)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
+        copy.execute("PRAGMA synchronous = FULL")
+    finally:
+        copy.close()
+
+
+def _layout(db: apsw.Connection) -> int:
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_store'").fetchone():
+        return 0
+    row = db.execute("SELECT value FROM perdure_store WHERE name = 'layout'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _set_layout(db: apsw.Connection) -> None:
+    db.execute("CREATE TABLE IF NOT EXISTS perdure_store (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    db.execute("INSERT OR REPLACE INTO perdure_store VALUES ('layout', ?)", (str(migrate.LAYOUT),))
+    db.execute("INSERT OR IGNORE INTO perdure_store VALUES ('writes', '1')")
+
+
+def _allot(db: apsw.Connection) -> Callable[[], int]:
+    last: list[int] = []
+
+    def allot() -> int:
+        if not last:
+            row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'perdure_sessions'").fetchone()
+            last.append(row[0] if row else 0)
+        last[0] += 1
+        return last[0]
+
+    return allot
+
+
+def _insert_session(db: apsw.Connection, s: Stored) -> None:
+    h = s.folded
+    db.execute(
+        "INSERT INTO perdure_sessions (stretch, id, lineage, head, chain, batch, batch_seq, state, project_key, title,"
+        " updated_at, runnable_at, folded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (s.stretch, s.id, json.dumps(s.lineage), s.head, s.chain, s.batch, s.batch_seq, h.state, h.project_key,
+         h.title, h.updated_at, h.runnable_at, HeadCache.pack(h)),
+    )  # fmt: skip
+
+
+def _heads(db: apsw.Connection, ids: Collection[str]) -> dict[str, int]:
+    rows = db.execute(
+        "SELECT id, head FROM perdure_sessions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
+    )
+    return dict(_all(rows))
+
+
+def _all(rows: apsw.Cursor) -> list[tuple[Any, ...]]:
+    return rows.fetchall()
+
+
+def _lineage(text: str) -> Lineage:
+    return () if text == "[]" else tuple((a, b) for a, b in json.loads(text))
+
+
+def _where(wanted: Wanted, *, after: bool) -> tuple[str, list[Any]]:
+    clauses: list[str] = []
+    values: list[Any] = []
+    if after and wanted.after is not None:
+        clauses.append("(updated_at, id) < (?, ?)")
+        values += wanted.after
+    if wanted.states is not None:
+        clauses.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+        values += wanted.states
+    if wanted.project is not None:
+        clauses.append("project_key = ?")
+        values.append(wanted.project)
+    return ("WHERE " + " AND ".join(clauses) if clauses else ""), values

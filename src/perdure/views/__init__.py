@@ -1,0 +1,1 @@
+"""Ways of reading a journal: pure functions from events to what somebody wants to know."""
