@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
@@ -81,14 +81,15 @@ def pack(value: object) -> bytes:
 def unpack(data: bytes, kind: type[T]) -> T:
     """What `pack` was given. Raises `ValueError` if these bytes are no such value."""
     try:
-        return _decoder_of(kind)(data)
+        value: T = _decoder_of(cast(Any, kind))(data)
     except (ValueError, RecursionError):
         try:
-            return msgspec.convert(json.loads(data), kind)
+            value = msgspec.convert(json.loads(data), kind)
         except RecursionError:
             raise ValueError("nested too deeply") from None
+    return value
 
 
 @cache
-def _decoder_of(kind: type[T]) -> Callable[[bytes], T]:
+def _decoder_of(kind: Any) -> Any:
     return msgspec.json.Decoder(kind).decode

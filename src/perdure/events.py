@@ -23,9 +23,7 @@ Author = Literal["owner", "anyone"]
 Moves = Literal["", "turn", "message"]
 
 
-class Fact(
-    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag=True, tag_field="kind"
-):
+class Fact(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag=True, tag_field="kind"):
     """Something that happened in a session."""
 
     by: ClassVar[Author] = "owner"
@@ -417,8 +415,20 @@ class ModelLost(Fact, frozen=True):
     moves = "turn"
     call: Seq
     reason: Literal[
-        "interrupted", "cancelled", "connection", "timeout", "overloaded", "rate_limited", "server", "refused",
-        "bad_request", "unauthorized", "quota", "context_full", "unfinished", "internal",
+        "interrupted",
+        "cancelled",
+        "connection",
+        "timeout",
+        "overloaded",
+        "rate_limited",
+        "server",
+        "refused",
+        "bad_request",
+        "unauthorized",
+        "quota",
+        "context_full",
+        "unfinished",
+        "internal",
     ]
     parts: tuple[ReplyPart, ...] = ()
     usage: Usage = Usage()

@@ -173,7 +173,7 @@ def _state(s: Standing, fact: e.Fact) -> str:
     return ""
 
 
-def _law(s: Standing, seq: int, fact: e.Fact) -> str:  # noqa: C901  one line a law, one law a kind
+def _law(s: Standing, seq: int, fact: e.Fact) -> str:
     match fact:
         case e.SessionEnded():
             return "it has ended already" if s.ended else _busy(s)
@@ -240,7 +240,9 @@ def _law(s: Standing, seq: int, fact: e.Fact) -> str:  # noqa: C901  one line a 
             return _closed_units(s, seq, upto, kept) or _next("compaction", ordinal, s.compactions)
         case e.ContextCleared(generation=generation):
             return _busy(s) or _next("generation", generation, s.generation)
-        case e.RecordExcluded(record=record) | e.RecordIncluded(record=record) | e.RecordErased(record=record):
+        case (
+            e.RecordExcluded(record=record) | e.RecordIncluded(record=record) | e.RecordErased(record=record)
+        ):
             return "" if 0 < record < seq else f"there is no record {record} yet"
         case e.Rewound(to=to):
             return _busy(s) or ("" if 0 < to < seq else f"{to} is not in the past")
@@ -337,7 +339,7 @@ def _next(what: str, number: int, last: int) -> str:
     return "" if number == last + 1 else f"{what} {number} does not follow {last}"
 
 
-def _after(s: Standing, seq: int, event: e.Event) -> Standing:  # noqa: C901  one case a change
+def _after(s: Standing, seq: int, event: e.Event) -> Standing:
     fact = event.fact
     match fact:
         case e.SessionCreated():
@@ -398,7 +400,8 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:  # noqa: C901  on
             return replace(s, owed=(*s.owed[:at], started, *s.owed[at + 1 :]))
         case e.ToolFinished(call_id=call_id, tool=tool):
             at = next(
-                (i for i, o in enumerate(s.owed) if o.call_id == call_id and o.tool == (tool or 0)), len(s.owed)
+                (i for i, o in enumerate(s.owed) if o.call_id == call_id and o.tool == (tool or 0)),
+                len(s.owed),
             )
             open_still = tuple(a for a in s.approvals if a.call_id != call_id)
             return replace(s, owed=(*s.owed[:at], *s.owed[at + 1 :]), approvals=open_still)

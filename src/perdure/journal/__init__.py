@@ -25,8 +25,8 @@ from msgspec import structs
 from perdure.errors import CursorAhead, NotStorable, Refused, StoreUnavailable
 from perdure.events import AnyFact, Blob, Event, ForkedFrom, SessionCreated
 from perdure.journal.clock import Clock, SystemClock
-from perdure.journal.following import Following
 from perdure.journal.files import shared_folder
+from perdure.journal.following import Following
 from perdure.journal.names import new_id, resolve
 from perdure.journal.owning import Kind, Owned, Process, take
 from perdure.journal.reading import backwards, forked, forwards, stored_session
@@ -37,6 +37,7 @@ from perdure.journal.store import (
     Kept,
     Listed,
     Page,
+    Receiver,
     Store,
     Stored,
     Wanted,
@@ -51,6 +52,7 @@ log = logging.getLogger("perdure.journal")
 P = ParamSpec("P")
 R = TypeVar("R")
 PAGE = 500
+EVERYTHING = Wanted()
 LONGEST_KEY = 200
 
 
@@ -63,7 +65,14 @@ class Journal(AbstractAsyncContextManager["Journal"]):
     """All sessions of one store, from within one event loop."""
 
     def __init__(
-        self, store: Store, clock: Clock, folder: Path, *, kind: Kind = "library", name: str = "", lease: float = 10.0
+        self,
+        store: Store,
+        clock: Clock,
+        folder: Path,
+        *,
+        kind: Kind = "library",
+        name: str = "",
+        lease: float = 10.0,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -148,12 +157,12 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         stored = await self._session(session)
         return Listed(session, stored.head, stored.folded)
 
-    async def sessions(self, wanted: Wanted = Wanted()) -> list[Listed]:
+    async def sessions(self, wanted: Wanted = EVERYTHING) -> list[Listed]:
         """Sessions by last activity, newest first; equal times by id. Filters hide, and `count` says how many."""
         _positive(wanted.limit, "limit")
         return await self._reader(self.store.sessions, wanted)
 
-    async def count(self, wanted: Wanted = Wanted()) -> int:
+    async def count(self, wanted: Wanted = EVERYTHING) -> int:
         return await self._reader(self.store.count, wanted)
 
     async def runnable(self, *, limit: int = 50) -> list[str]:
@@ -318,6 +327,13 @@ def _opened(
 
         return MemoryStore(clock), shared_folder()
     raise StoreUnavailable(url, "is no address of a store: use sqlite:///path, postgresql://... or memory:")
+
+
+def new_sqlite_store(path: Path) -> Receiver:
+    """A store in a new file, for what is saved or copied from elsewhere."""
+    from perdure.journal.sqlite import SqliteStore
+
+    return SqliteStore(path, SystemClock())
 
 
 def _check(append: Append) -> None:

@@ -26,7 +26,6 @@ from perdure.journal.rows import Row, row_of
 from perdure.journal.store import Append, Appended, BlobRow, Kept, Stored
 from perdure.views.head import VERSION, Head
 
-
 HEAD_VIEW = "head"
 KEEP_EVERY = 128
 """Facts between two heads that are kept, so that a fork of a long session folds no more than this many."""
@@ -90,9 +89,8 @@ def _admit(
         if repeated:
             return repeated
     before, is_new = _opened(append, before, allot)
-    if append.number:
-        if repeated := _asked_again(append, before):
-            return repeated
+    if append.number and (repeated := _asked_again(append, before)):
+        return repeated
     after, events, rows = _folded(append, before, now)
     # Nothing below can be refused: what follows is only remembered, to be written with the whole batch.
     batch.rows += [(after.stretch, row) for row in rows]
@@ -140,14 +138,18 @@ def _asked_again(append: Append, stored: Stored) -> Appended | None:
         first = stored.batch_seq
         return Appended(first, first + len(append.facts) - 1, first - 1, repeated=True)
     if append.number != stored.batch + 1:
-        raise NotOwner(append.session, f"append {append.number} of epoch {append.epoch} follows {stored.batch}")
+        raise NotOwner(
+            append.session, f"append {append.number} of epoch {append.epoch} follows {stored.batch}"
+        )
     return None
 
 
 def _folded(append: Append, before: Stored, now: int) -> tuple[Stored, tuple[Event, ...], list[Row]]:
     head, seq, chain = before.folded, before.head, before.chain
     if head.read_only:
-        raise SessionReadOnly(append.session, "holds facts of a newer Perdure; it can be read here, not written")
+        raise SessionReadOnly(
+            append.session, "holds facts of a newer Perdure; it can be read here, not written"
+        )
     events, rows = [], []
     for fact in append.facts:
         seq += 1

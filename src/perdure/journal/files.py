@@ -11,7 +11,20 @@ from pathlib import Path
 
 from perdure.errors import StoreUnavailable
 
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "9p", "ceph", "glusterfs", "lustre", "beegfs"}
+NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "afs",
+    "ncpfs",
+    "9p",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "beegfs",
+}
 """File systems on which locks or shared memory do not reach every machine. `fuse.*` is refused where its name says
 that it reaches over a network."""
 _NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "rclone", "davfs", "glusterfs", "ceph", "smbnetfs", "goofys")

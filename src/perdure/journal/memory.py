@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from threading import Condition
 from threading import Event as Flag
 
+from perdure.errors import StoreUnavailable
 from perdure.journal.admit import Earlier, admit
 from perdure.journal.clock import Clock
 from perdure.journal.rows import Row, event_in
@@ -20,6 +22,7 @@ from perdure.journal.store import (
     PageOfEvents,
     ProcessRow,
     Stored,
+    Trouble,
     Wanted,
     walk,
 )
@@ -65,7 +68,9 @@ class MemoryStore:
         for stretch, upto in walk(stored):
             seq = self._keys.get((stretch, key))
             if seq is not None and seq <= upto:
-                return Earlier(seq, tuple(self.events(stretch, seq - 1, seq - 1 + count, count, False).events))
+                return Earlier(
+                    seq, tuple(self.events(stretch, seq - 1, seq - 1 + count, count, False).events)
+                )
         return None
 
     def session(self, id: str) -> Stored | None:
@@ -81,7 +86,9 @@ class MemoryStore:
         rows = self._rows.get(stretch, [])
         return rows[bisect_right(rows, after, key=_seq) : bisect_right(rows, upto, key=_seq)]
 
-    def seals(self, stretch: int, after: int, upto: int, limit: int) -> list[tuple[int, bytes, int, bytes | None]]:
+    def seals(
+        self, stretch: int, after: int, upto: int, limit: int
+    ) -> list[tuple[int, bytes, int, bytes | None]]:
         return [(r.seq, r.data, r.checksum, r.seal) for r in self._between(stretch, after, upto)[:limit]]
 
     def sessions(self, wanted: Wanted) -> list[Listed]:
@@ -121,7 +128,9 @@ class MemoryStore:
         return self._blobs.get(hash)
 
     def kept(self, stretch: int, view: str, version: int, upto: int) -> Kept | None:
-        fits = [k for k in self.all_kept(stretch) if k.view == view and k.version == version and k.upto <= upto]
+        fits = [
+            k for k in self.all_kept(stretch) if k.view == view and k.version == version and k.upto <= upto
+        ]
         return fits[-1] if fits else None
 
     def all_kept(self, stretch: int) -> list[Kept]:
@@ -164,12 +173,24 @@ class MemoryStore:
             rows = self._rows.get(stretch, [])
             self._rows[stretch] = [row for row in rows if row.seq not in gone or row.seal is not None]
 
-    def replace_head(self, stored: Stored) -> bool:
+    def keys(self, stretch: int) -> dict[str, int]:
+        return {key: seq for (of, key), seq in self._keys.items() if of == stretch}
+
+    def rederive(self, stored: Stored, keys: Mapping[str, int]) -> bool:
         with self._changed:
             if self._sessions[stored.id].head != stored.head:
                 return False
+            for key in self.keys(stored.stretch):
+                del self._keys[stored.stretch, key]
+            self._keys.update({(stored.stretch, key): seq for key, seq in keys.items()})
             self._sessions[stored.id] = stored
             return True
+
+    def check(self) -> list[Trouble]:
+        return []
+
+    def copy_to(self, target: Path) -> None:
+        raise StoreUnavailable(self.url, "has nothing to back up: it is gone when this process ends")
 
     def watch(
         self,

@@ -21,7 +21,9 @@ def steps(store: str, layout: int) -> Iterator[tuple[int, list[str]]]:
 
 def check(url: str, layout: int) -> None:
     if layout > LAYOUT:
-        raise StoreTooNew(url, f"has layout {layout}, this Perdure knows {LAYOUT}; upgrade Perdure to open it")
+        raise StoreTooNew(
+            url, f"has layout {layout}, this Perdure knows {LAYOUT}; upgrade Perdure to open it"
+        )
 
 
 def apply(store: str, layout: int, execute: Callable[[str], object]) -> None:

@@ -40,7 +40,9 @@ def resolve(
         return _only(name, by_title)
     if found:
         raise PrefixTooShort(name, found[:SHOWN])
-    raise SessionNotFound(name, "not found; `perdure sessions list` shows them all", _near(folded, beginning_with))
+    raise SessionNotFound(
+        name, "not found; `perdure sessions list` shows them all", _near(folded, beginning_with)
+    )
 
 
 def _only(name: str, found: list[str]) -> str:

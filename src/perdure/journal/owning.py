@@ -35,7 +35,9 @@ Kind = Literal["terminal", "server", "worker", "library"]
 class Process:
     """This process among those that share the store: who it is, and until when its lease runs."""
 
-    def __init__(self, journal: Journal, clock: Clock, folder: Path, kind: Kind, name: str, ttl: float) -> None:
+    def __init__(
+        self, journal: Journal, clock: Clock, folder: Path, kind: Kind, name: str, ttl: float
+    ) -> None:
         self.id = secrets.token_hex(8)
         self.kind: Kind = kind
         self.name = name
@@ -64,7 +66,9 @@ class Process:
         # Counted from before the store was asked: a slow answer shortens the lease and never stretches it.
         asked = self._clock.steady()
         about = {"kind": self.kind, "name": self.name, "pid": os.getpid()}
-        row = ProcessRow(self.id, json.dumps(about), self.host, boot_id(), str(self._life and self._life.path), False)
+        row = ProcessRow(
+            self.id, json.dumps(about), self.host, boot_id(), str(self._life and self._life.path), False
+        )
         await self._journal.write(self._journal.store.renew, row, self.ttl)
         self._until = asked + self.ttl
 

@@ -10,20 +10,34 @@ What is found here is evidence. A caller knows what its rows must look like and 
 from __future__ import annotations
 
 import os
-import re
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from perdure.journal.cells import (
+    INDEX_INTERIOR,
+    INDEX_LEAF,
+    INTERIOR,
+    LEAF,
+    UNREADABLE,
+    Broken,
+    Cell,
+    Leaf,
+    Value,
+    carve,
+    children,
+    index_rests,
+    integer,
+    may_be_leaf,
+    pointers,
+    read_leaf,
+    values_of,
+)
 from perdure.journal.wal import Head, Wal, head, read_wal
 
-Value = None | int | float | bytes | str
-
-LEAF, INTERIOR, INDEX_LEAF, INDEX_INTERIOR = b"\x0d", b"\x05", b"\x0a", b"\x02"
 SIZES = (8192, 4096, 16384, 32768, 65536, 2048, 1024, 512)
 MAGIC = b"SQLite format 3\0"
 MOST_NOTES = 100
@@ -111,245 +125,6 @@ class _File:
             return b""
 
 
-# --- one row, as its page holds it
-
-
-class _Broken(Exception):
-    """Nothing that SQLite would have written."""
-
-
-_UNREADABLE = (_Broken, IndexError)
-
-
-class _Cell(NamedTuple):
-    at: int
-    end: int
-    rowid: int
-    size: int
-    "Of the whole record."
-    begin: int
-    kept: int
-    "How much of the record lies on this page, from `begin`."
-    more: int
-    "The page where the rest of it begins."
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(at, at + 8):
-        byte = data[place]
-        if byte < 0x80:
-            return value << 7 | byte, place + 1
-        value = value << 7 | byte & 0x7F
-    return value << 8 | data[at + 8], at + 9
-
-
-def _number(data: bytes, at: int, width: int = 4) -> int:
-    return int.from_bytes(data[at : at + width], "big")
-
-
-def _cell(page: bytes, at: int, usable: int) -> _Cell:
-    size, begin = _varint(page, at)
-    rowid, begin = _varint(page, begin)
-    kept, more = _kept(size, usable, usable - 35), 0
-    end = max(begin + kept, at + 4)
-    if kept < size:
-        more, end = _number(page, begin + kept), end + 4
-    if end > min(usable, len(page)):
-        raise _Broken
-    if kept == size or _varint(page, begin)[0] <= kept:
-        # A cell has to make sense before its overflow is fetched, or garbage would send us all over the file.
-        _types(page, begin, size)
-    return _Cell(at, end, rowid - (rowid >> 63 << 64), size, begin, kept, more)
-
-
-def _kept(size: int, usable: int, most: int) -> int:
-    if size <= most:
-        return size
-    least = (usable - 12) * 32 // 255 - 23
-    kept = least + (size - least) % (usable - 4)
-    return kept if kept <= most else least
-
-
-_WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
-
-
-def _types(record: bytes, at: int, size: int) -> tuple[list[int], int]:
-    """The serial types of a record and where its values begin. They must fill it exactly, which chance rarely does."""
-    total, place = _varint(record, at)
-    begin = at + total
-    if not at < place < begin or total > size:
-        raise _Broken
-    types = []
-    while place < begin and total <= size:
-        kind, place = _varint(record, place)
-        if kind in (10, 11):
-            raise _Broken
-        total += _width(kind)
-        types.append(kind)
-    if place != begin or total != size:
-        raise _Broken
-    return types, begin
-
-
-def _width(kind: int) -> int:
-    return _WIDTHS[kind] if kind < 10 else (kind - 12) >> 1
-
-
-def _values(record: bytes) -> tuple[Value, ...]:
-    types, at = _types(record, 0, len(record))
-    values: list[Value] = []
-    for kind in types:
-        end = at + _width(kind)
-        values.append(_value(kind, record[at:end]))
-        at = end
-    return tuple(values)
-
-
-def _value(kind: int, data: bytes) -> Value:
-    if kind >= 12:
-        return data.decode("utf-8", "surrogateescape") if kind & 1 else data
-    if kind == 7:
-        return float(struct.unpack(">d", data)[0])
-    if kind in (0, 8, 9):
-        return None if kind == 0 else kind - 8
-    return int.from_bytes(data, "big", signed=True)
-
-
-# --- one page
-
-
-class _Leaf(NamedTuple):
-    cells: list[_Cell]
-    missing: int
-    "Pointers that lead to no cell."
-    gaps: list[tuple[int, int]]
-    "Where there may be cells to which nothing points."
-    whole: bool
-    "Cells, free blocks and fragments add up to the page."
-
-
-def _leaf(page: bytes, at: int, usable: int) -> _Leaf:
-    """The page as a table leaf whose header lies at `at`, whatever its type byte says."""
-    named, content = _number(page, at + 3, 2), _number(page, at + 5, 2) or 65536
-    array = at + 8
-    room = min(content, usable) if content > array else usable
-    ends = range(array + 2, array + 2 + 2 * min(named, (room - array) // 2), 2)
-    found = {_number(page, end - 2, 2): None for end in ends if _number(page, end - 2, 2) >= end}
-    cells = [cell for place in found if (cell := _try(page, place, usable))]
-    blocks = _free_blocks(page, at, content, usable)
-    taken = sorted([(cell.at, cell.end) for cell in cells] + blocks)
-    used = sum(end - begin for begin, end in taken) + (page[at + 7] if len(page) > at + 7 else 0)
-    apart = all(before[1] <= after[0] for before, after in pairwise(taken))
-    whole = apart and len(cells) == named and used == usable - content and len(page) >= usable
-    floor = array + 2 * len(ends)
-    if floor <= content <= (taken[0][0] if taken else usable):
-        # Below it may lie rows as they were before the page was rebuilt: secure_delete does not reach those.
-        floor = content
-    elif len(cells) == named and taken:
-        floor = taken[0][0]
-    return _Leaf(
-        cells, len(ends) - len(cells), [] if whole else _gaps(taken, floor, min(usable, len(page))), whole
-    )
-
-
-def _may_be_leaf(page: bytes, at: int, usable: int) -> bool:
-    """Whether it is worth the time to read a page as a leaf that does not say it is one."""
-    named, content = _number(page, at + 3, 2), _number(page, at + 5, 2) or 65536
-    fits = at + 8 + 2 * named <= content <= usable
-    return fits and named > 0 and _try(page, _number(page, at + 8, 2), usable) is not None
-
-
-def _try(page: bytes, at: int, usable: int) -> _Cell | None:
-    try:
-        return _cell(page, at, usable)
-    except _UNREADABLE:
-        return None
-
-
-def _free_blocks(page: bytes, at: int, content: int, usable: int) -> list[tuple[int, int]]:
-    blocks: list[tuple[int, int]] = []
-    place, floor = _number(page, at + 1, 2), content
-    while place >= floor and place + 4 <= usable:
-        floor = place + max(4, _number(page, place + 2, 2))
-        blocks.append((place, floor))
-        place = _number(page, place, 2)
-    return [] if blocks and blocks[-1][1] > usable else blocks
-
-
-def _gaps(taken: list[tuple[int, int]], floor: int, ceiling: int) -> list[tuple[int, int]]:
-    gaps = []
-    for begin, end in [*taken, (ceiling, ceiling)]:
-        if begin - floor >= 4:
-            gaps.append((floor, begin))
-        floor = max(floor, end)
-    return gaps
-
-
-_MAYBE = re.compile(
-    rb"(?=([\x02-\x7f]|[\x81-\xff][\x80-\xff]{0,2}[\0-\x7f])"  # size
-    rb"(?:[\x80-\xff]{0,7}[\0-\x7f]|[\x80-\xff]{8}[\0-\xff])"  # rowid
-    rb"([\x02-\x1f]))"  # length of the record's header
-)
-_ROOM = [_width(kind) if kind not in (10, 11) else 1 << 31 for kind in range(0x80)]
-
-
-def _carve(page: bytes, begin: int, end: int, usable: int) -> Iterator[_Cell]:
-    """Cells between two places of a page, found by trying. Of tables with more than thirty columns it finds none."""
-    for maybe in _MAYBE.finditer(page, begin, end):
-        place = maybe.start()
-        if place < begin:
-            continue
-        # This is asked at every byte of a destroyed page and must be quick to say no.
-        size, _ = _varint(page, place)
-        header = page[maybe.start(2) : maybe.start(2) + page[maybe.start(2)]]
-        if len(header) > size or (header.isascii() and _filled(header) != size):
-            continue
-        cell = _try(page, place, usable)
-        if cell and cell.end <= end:
-            yield cell
-            begin = cell.end
-
-
-def _filled(header: bytes) -> int:
-    return header[0] + sum([_ROOM[kind] for kind in header[1:]])
-
-
-def _children(page: bytes, at: int, last: int) -> list[int]:
-    """The pages below an interior page of a table; none if it does not hold together."""
-    places = _pointers(page, at)
-    if places is None:
-        return []
-    below = [_number(page, at + 8), *(_number(page, place) for place in places)]
-    return below if all(1 < child <= last for child in below) else []
-
-
-def _index_rests(page: bytes, at: int, usable: int) -> list[tuple[int, int]]:
-    """Where the keys of an index page that are too long for it go on, and how much of them is there."""
-    child = 4 * (page[at : at + 1] == INDEX_INTERIOR)
-    places = _pointers(page, at) or []
-    page += bytes(9)
-    rests = []
-    for place in places:
-        size, begin = _varint(page, place + child)
-        kept = _kept(size, usable, (usable - 12) * 64 // 255 - 23)
-        if kept < size:
-            rests.append((_number(page, begin + kept), size - kept))
-    return rests
-
-
-def _pointers(page: bytes, at: int) -> list[int] | None:
-    """Where the cells of a page lie; None if it does not hold together."""
-    count, content = _number(page, at + 3, 2), _number(page, at + 5, 2) or 65536
-    array = at + (12 if page[at : at + 1] in (INTERIOR, INDEX_INTERIOR) else 8)
-    if array + 2 * count > min(content, len(page)):
-        return None
-    places = [_number(page, array + 2 * n, 2) for n in range(count)]
-    return places if all(content <= place < len(page) for place in places) else None
-
-
-# --- the whole file
-
 Frames = dict[int, int]
 Numbered = tuple[int, bytes]
 
@@ -384,7 +159,9 @@ class _Search:
     def rows(self) -> Iterator[Row]:
         first = self._page(1, self._wal.committed)
         if not first.startswith(MAGIC):
-            self._scan.note(f"the header of the file is damaged; its pages seem to have {self._scan.page_size} bytes")
+            self._scan.note(
+                f"the header of the file is damaged; its pages seem to have {self._scan.page_size} bytes"
+            )
         if self._file.size % self._scan.page_size:
             self._scan.note(f"the file ends in the middle of page {self._in_file}")
         free = self._free(first)
@@ -428,13 +205,13 @@ class _Search:
     def _free(self, first: bytes) -> set[int]:
         """The pages on the freelist; none if it does not hold together, for a wrong one would hide rows."""
         free: set[int] = set()
-        trunk, count = _number(first, 32), _number(first, 36)
+        trunk, count = integer(first, 32), integer(first, 36)
         while 1 < trunk <= self._last and trunk not in free and len(free) < count:
             page = self._page(trunk, self._wal.committed)
-            listed = min(_number(page, 4), self._usable // 4 - 2)
-            free |= {trunk, *(_number(page, 8 + 4 * n) for n in range(listed))}
-            trunk = _number(page, 0)
-        if trunk or len(free) != count:
+            listed = min(integer(page, 4), self._usable // 4 - 2)
+            free |= {trunk, *(integer(page, 8 + 4 * n) for n in range(listed))}
+            trunk = integer(page, 0)
+        if trunk or len(free) != count or 1 in free:
             self._scan.note(
                 "the list of free pages is damaged; rows that were deleted may be among those found"
             )
@@ -445,7 +222,7 @@ class _Search:
         for number, page in self._pages([n for n in self._numbers() if n not in free]):
             at = _header(number, page)
             if page[at : at + 1] == INTERIOR:
-                for child in _children(page, at, self._last):
+                for child in children(page, at, self._last):
                     self._parents[child] = 0 if child in self._parents else number
 
     def _root(self, number: int) -> int:
@@ -458,9 +235,9 @@ class _Search:
     def _end(self, first: bytes) -> tuple[int, bool]:
         """How many pages the database has, and whether we know it well enough to call the rest leftovers."""
         if self._wal.pages:
-            end, sure = self._wal.pages, not self._wal.doubtful
-        elif _number(first, 28) and first[24:28] == first[92:96]:
-            end, sure = _number(first, 28), False
+            end, sure = self._wal.pages, not self._wal.damaged
+        elif integer(first, 28) and first[24:28] == first[92:96]:
+            end, sure = integer(first, 28), False
         else:
             return self._last, False
         missing = end - self._in_file - sum(1 for n in self._wal.committed if n > self._in_file)
@@ -476,11 +253,11 @@ class _Search:
             self._scan.pages += 1
             at = _header(number, page)
             if page[at : at + 1] == LEAF:
-                leaf = _leaf(page, at, self._usable)
+                leaf = read_leaf(page, at, self._usable)
                 yield from self._rows_of(number, page, leaf, frames, used, doubtful)
             elif page[at : at + 1] in (INDEX_LEAF, INDEX_INTERIOR):
-                for rest in _index_rests(page, at, self._usable):
-                    with suppress(_Broken):
+                for rest in index_rests(page, at, self._usable):
+                    with suppress(Broken):
                         self._rest(*rest, frames, used)
         # Only now do we know which of the other pages are the rest of a row.
         for number, page in pages():
@@ -493,27 +270,27 @@ class _Search:
         kind = page[at : at + 1]
         if kind == LEAF:
             return
-        leaf = _leaf(page, at, self._usable) if _may_be_leaf(page, at, self._usable) else None
+        leaf = read_leaf(page, at, self._usable) if may_be_leaf(page, at, self._usable) else None
         if leaf is None or len(leaf.cells) <= leaf.missing:
-            if kind == INTERIOR and _children(page, at, self._last):
+            if kind == INTERIOR and children(page, at, self._last):
                 return
-            if kind in (INDEX_LEAF, INDEX_INTERIOR) and _pointers(page, at) is not None:
+            if kind in (INDEX_LEAF, INDEX_INTERIOR) and pointers(page, at) is not None:
                 return
             self._scan.unknown_pages += 1
-            leaf = _Leaf([], 0, [(at, min(self._usable, len(page)))], whole=True)
+            leaf = Leaf([], 0, [(at, min(self._usable, len(page)))], whole=True)
         yield from self._rows_of(number, page, leaf, frames, used, doubtful=True)
 
     def _rows_of(
-        self, number: int, page: bytes, leaf: _Leaf, frames: Frames, used: set[int], doubtful: bool
+        self, number: int, page: bytes, leaf: Leaf, frames: Frames, used: set[int], doubtful: bool
     ) -> Iterator[Row]:
         self._scan.leaves += 1
         root, lost = self._root(number), leaf.missing
         found = ((cell, True) for cell in leaf.cells)
-        tried = ((cell, False) for gap in leaf.gaps for cell in _carve(page, *gap, self._usable))
+        tried = ((cell, False) for gap in leaf.gaps for cell in carve(page, *gap, self._usable))
         for cell, named in chain(found, tried):
             try:
-                values = _values(self._record(page, cell, frames, used))
-            except _UNREADABLE:
+                values = values_of(self._record(page, cell, frames, used))
+            except UNREADABLE:
                 lost += named
                 continue
             lost -= not named
@@ -524,7 +301,7 @@ class _Search:
         if lost > 0 or not leaf.whole:
             self._scan.note(f"page {number} is damaged: {max(0, lost)} of its rows cannot be read")
 
-    def _record(self, page: bytes, cell: _Cell, frames: Frames, used: set[int]) -> bytes:
+    def _record(self, page: bytes, cell: Cell, frames: Frames, used: set[int]) -> bytes:
         begun = page[cell.begin : cell.begin + cell.kept]
         return begun + self._rest(cell.more, cell.size - cell.kept, frames, used) if cell.more else begun
 
@@ -534,12 +311,12 @@ class _Search:
         while missing > 0:
             self._steps -= 1
             if self._steps < 0 or number < 1 or number in passed or missing > room * self._held:
-                raise _Broken
+                raise Broken
             page = self._page(number, frames)
             parts.append(page[4 : 4 + min(missing, room)])
             passed.add(number)
             missing -= room
-            number = _number(page, 0)
+            number = integer(page, 0)
         used |= passed
         return b"".join(parts)
 
@@ -551,7 +328,7 @@ def _header(number: int, page: bytes) -> int:
 def _layout(file: _File, log: Head | None) -> tuple[int, int]:
     """The page size and how much of a page is used: what the headers say, unless the pages say otherwise."""
     first = file.read(0, 100).ljust(100, b"\0")
-    claimed, reserved = _number(first, 16, 2), first[20]
+    claimed, reserved = integer(first, 16, 2), first[20]
     said = [log.page_size] if log and log.sound else []
     said += [65536 if claimed == 1 else claimed, log.page_size if log else 0]
     said = [size for size in said if size in SIZES]
@@ -583,4 +360,4 @@ def _whole_leaves(file: _File, size: int, usable: int, enough: int = 64) -> int:
 
 
 def _is_whole(page: bytes, at: int, usable: int) -> bool:
-    return _may_be_leaf(page, at, usable) and _leaf(page, at, usable).whole
+    return may_be_leaf(page, at, usable) and read_leaf(page, at, usable).whole

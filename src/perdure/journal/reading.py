@@ -63,7 +63,7 @@ def forked(store: Store, session: str, at: int | None) -> Fork:
     stored = stored_session(store, session)
     if at is None or at == stored.head:
         return Fork(_cut(stored, stored.head), stored.head, stored.chain, stored.folded)
-    return Fork(_cut(stored, at), at, _chain_at(store, stored, at), head_at(store, stored, at))
+    return Fork(_cut(stored, at), at, chain_at(store, stored, at), head_at(store, stored, at))
 
 
 def head_at(store: Store, stored: Stored, at: int) -> Head:
@@ -88,7 +88,7 @@ def _cut(stored: Stored, at: int) -> Lineage:
     return tuple((stretch, high) for stretch, _, high in _spans(stored, at))
 
 
-def _chain_at(store: Store, stored: Stored, at: int) -> bytes:
+def chain_at(store: Store, stored: Stored, at: int) -> bytes:
     """The link of the last fact up to `at`. Pieces have none, and a place at rest has few of them before it."""
     for stretch, low, high in reversed(list(_spans(stored, at))):
         while high > low:

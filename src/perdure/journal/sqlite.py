@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event as Flag
@@ -22,7 +22,7 @@ from perdure.journal.admit import Batch, Earlier, admit
 from perdure.journal.clock import Clock, boot_id
 from perdure.journal.files import LockFile, prepare
 from perdure.journal.heads import HeadCache
-from perdure.journal.rows import event_in
+from perdure.journal.rows import event_in, link_of
 from perdure.journal.store import (
     Append,
     Appended,
@@ -32,7 +32,9 @@ from perdure.journal.store import (
     Listed,
     PageOfEvents,
     ProcessRow,
+    RawEvent,
     Stored,
+    Trouble,
     Wanted,
     walk,
 )
@@ -47,7 +49,11 @@ _PATIENCE = 60.0
 _STRETCH = 32
 
 _INSERT_EVENT = "INSERT INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)"
-_INSERT_FOLD = "INSERT OR REPLACE INTO perdure_folds (stretch, view, version, upto, state) VALUES (?, ?, ?, ?, ?)"
+_INSERT_BLOB = "INSERT OR IGNORE INTO perdure_blobs (hash, size, packed, data) VALUES (?, ?, ?, ?)"
+_INSERT_KEY = "INSERT INTO perdure_keys (stretch, key, seq) VALUES (?, ?, ?)"
+_INSERT_FOLD = (
+    "INSERT OR REPLACE INTO perdure_folds (stretch, view, version, upto, state) VALUES (?, ?, ?, ?, ?)"
+)
 _SESSION = "SELECT stretch, id, lineage, head, chain, batch, batch_seq, folded FROM perdure_sessions WHERE "
 
 
@@ -164,10 +170,13 @@ class SqliteStore:
             ) from why
         except apsw.BusyError as why:
             raise StoreUnavailable(
-                str(self.path), f"another program has kept it locked for {_PATIENCE:.0f} s; close that program"
+                str(self.path),
+                f"another program has kept it locked for {_PATIENCE:.0f} s; close that program",
             ) from why
         except apsw.IOError as why:
-            raise StoreUnavailable(str(self.path), f"the disk failed ({why}); check it, then try again") from why
+            raise StoreUnavailable(
+                str(self.path), f"the disk failed ({why}); check it, then try again"
+            ) from why
 
     # Writing: called by one thread
 
@@ -214,12 +223,9 @@ class SqliteStore:
             rows = ((stretch << _STRETCH | r.seq, r.data, r.checksum, r.seal) for stretch, r in batch.rows)
             db.executemany(_INSERT_EVENT, rows)
         if batch.keys:
-            db.executemany("INSERT INTO perdure_keys (stretch, key, seq) VALUES (?, ?, ?)", batch.keys)
+            db.executemany(_INSERT_KEY, batch.keys)
         if batch.blobs:
-            db.executemany(
-                "INSERT OR IGNORE INTO perdure_blobs (hash, size, packed, data) VALUES (?, ?, ?, ?)",
-                ((b.hash, b.size, b.packed, b.data) for b in batch.blobs),
-            )
+            db.executemany(_INSERT_BLOB, ((b.hash, b.size, b.packed, b.data) for b in batch.blobs))
         if batch.kept:
             folds = ((stretch, k.view, k.version, k.upto, k.state) for stretch, k in batch.kept)
             db.executemany(_INSERT_FOLD, folds)
@@ -256,7 +262,8 @@ class SqliteStore:
         def find(stored: Stored, key: str, count: int) -> Earlier | None:
             for stretch, upto in walk(stored):
                 row = db.execute(
-                    "SELECT seq FROM perdure_keys WHERE stretch = ? AND key = ? AND seq <= ?", (stretch, key, upto)
+                    "SELECT seq FROM perdure_keys WHERE stretch = ? AND key = ? AND seq <= ?",
+                    (stretch, key, upto),
                 ).fetchone()
                 if row:
                     page = self._events(db, stretch, row[0] - 1, row[0] - 1 + count, count, False)
@@ -337,7 +344,9 @@ class SqliteStore:
                 return PageOfEvents(events, True)
         return PageOfEvents(events, False)
 
-    def seals(self, stretch: int, after: int, upto: int, limit: int) -> list[tuple[int, bytes, int, bytes | None]]:
+    def seals(
+        self, stretch: int, after: int, upto: int, limit: int
+    ) -> list[tuple[int, bytes, int, bytes | None]]:
         base = stretch << _STRETCH
         with self._speaking():
             rows = self._reading.execute(
@@ -365,7 +374,9 @@ class SqliteStore:
         return int(self._read_one(f"SELECT count(*) FROM perdure_sessions {where}", *values) or 0)
 
     def ids(self, after: str, limit: int) -> list[str]:
-        return self._read_column("SELECT id FROM perdure_sessions WHERE id > ? ORDER BY id LIMIT ?", after, limit)
+        return self._read_column(
+            "SELECT id FROM perdure_sessions WHERE id > ? ORDER BY id LIMIT ?", after, limit
+        )
 
     def beginning_with(self, prefix: str, limit: int) -> list[str]:
         return self._read_column(
@@ -382,7 +393,9 @@ class SqliteStore:
 
     def runnable(self, now: int, limit: int) -> list[str]:
         return self._read_column(
-            "SELECT id FROM perdure_sessions WHERE runnable_at <= ? ORDER BY runnable_at, id LIMIT ?", now, limit
+            "SELECT id FROM perdure_sessions WHERE runnable_at <= ? ORDER BY runnable_at, id LIMIT ?",
+            now,
+            limit,
         )
 
     def heads(self, ids: Collection[str]) -> Mapping[str, int]:
@@ -419,7 +432,8 @@ class SqliteStore:
     def all_kept(self, stretch: int) -> list[Kept]:
         with self._speaking():
             rows = self._reading.execute(
-                "SELECT view, version, upto, state FROM perdure_folds WHERE stretch = ? ORDER BY view, upto", (stretch,)
+                "SELECT view, version, upto, state FROM perdure_folds WHERE stretch = ? ORDER BY view, upto",
+                (stretch,),
             )
             return [Kept(*row) for row in _all(rows)]
 
@@ -431,7 +445,8 @@ class SqliteStore:
     def forget(self, stretch: int, kept: Kept) -> None:
         with self._transaction() as db:
             db.execute(
-                "DELETE FROM perdure_folds WHERE stretch = ? AND view = ? AND upto = ?", (stretch, kept.view, kept.upto)
+                "DELETE FROM perdure_folds WHERE stretch = ? AND view = ? AND upto = ?",
+                (stretch, kept.view, kept.upto),
             )
 
     def process(self, id: str) -> ProcessRow | None:
@@ -468,7 +483,8 @@ class SqliteStore:
                 db.execute("DELETE FROM perdure_desk WHERE kind = ? AND name = ?", (kind, name))
             else:
                 db.execute(
-                    "INSERT OR REPLACE INTO perdure_desk (kind, name, value) VALUES (?, ?, ?)", (kind, name, value)
+                    "INSERT OR REPLACE INTO perdure_desk (kind, name, value) VALUES (?, ?, ?)",
+                    (kind, name, value),
                 )
 
     def drop(self, stretch: int, seqs: Sequence[int]) -> None:
@@ -476,15 +492,84 @@ class SqliteStore:
             ids = ((stretch << _STRETCH | seq,) for seq in seqs)
             db.executemany("DELETE FROM perdure_events WHERE id = ? AND seal IS NULL", ids)
 
-    def replace_head(self, stored: Stored) -> bool:
-        """Put a refolded head in place of a wrong one, unless the session has moved on meanwhile."""
+    def keys(self, stretch: int) -> dict[str, int]:
+        with self._speaking():
+            rows = self._reading.execute("SELECT key, seq FROM perdure_keys WHERE stretch = ?", (stretch,))
+            return dict(_all(rows))
+
+    def rederive(self, stored: Stored, keys: Mapping[str, int]) -> bool:
         with self._transaction() as db:
-            present = self._load(db, "id = ?", stored.id)
-            if present is None or present.head != stored.head:
+            present = db.execute("SELECT head FROM perdure_sessions WHERE id = ?", (stored.id,)).fetchone()
+            if present != (stored.head,):
                 return False
+            db.execute("DELETE FROM perdure_keys WHERE stretch = ?", (stored.stretch,))
+            db.executemany(_INSERT_KEY, [(stored.stretch, key, seq) for key, seq in keys.items()])
             db.execute("DELETE FROM perdure_sessions WHERE stretch = ?", (stored.stretch,))
             _insert_session(db, stored)
             return True
+
+    def check(self) -> list[Trouble]:
+        with self._speaking():
+            said = [row[0] for row in _all(self._reading.execute("PRAGMA integrity_check(20)"))]
+        found = [Trouble(f"{self.path}: {line}") for line in said if line != "ok"]
+        wal = Path(f"{self.path}-wal")
+        size = wal.stat().st_size if wal.exists() else 0
+        if size > 4 * CHECKPOINT_PAGES * 8192:
+            why = (
+                "another program keeps an old state open; close it and the file shrinks with the next writes"
+            )
+            found.append(Trouble(f"{wal} has grown to {size >> 20} MB: {why}", lasting=False))
+        if self.path.stat().st_mode & 0o077:
+            found.append(
+                Trouble(f"{self.path} can be read by others; run `chmod 600 {self.path}`", lasting=False)
+            )
+        return found
+
+    def copy_to(self, target: Path) -> None:
+        with self._speaking():
+            source = self._connect()
+            try:
+                copy_database(source, target)
+            finally:
+                source.close()
+
+    # Receiving rows from elsewhere: a salvage, a copy of another store
+
+    def receive(self, events: Iterable[RawEvent], blobs: Iterable[BlobRow]) -> None:
+        """Store rows as they are. One that is there already stays: of two copies the first was the sounder."""
+        with self._transaction() as db:
+            rows = ((e.stretch << _STRETCH | e.seq, e.data, e.checksum, e.seal) for e in events)
+            db.executemany(
+                "INSERT OR IGNORE INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)", rows
+            )
+            db.executemany(_INSERT_BLOB, ((b.hash, b.size, b.packed, b.data) for b in blobs))
+
+    def receive_session(self, stored: Stored, keys: Mapping[str, int]) -> None:
+        with self._transaction() as db:
+            db.executemany(_INSERT_KEY, [(stored.stretch, key, seq) for key, seq in keys.items()])
+            _insert_session(db, stored)
+
+    def stretches(self) -> list[tuple[int, int, int]]:
+        with self._speaking():
+            rows = self._reading.execute(
+                "SELECT id >> 32, min(id) & 0xffffffff, max(id) & 0xffffffff FROM perdure_events GROUP BY id >> 32"
+            )
+            return [(stretch, first, last) for stretch, first, last in _all(rows)]
+
+    def end_of(self, stretch: int) -> tuple[int, bytes]:
+        base = stretch << _STRETCH
+        with self._speaking():
+            last = self._read_one(
+                "SELECT max(id) - ? FROM perdure_events WHERE id > ? AND id < ?",
+                base,
+                base,
+                base + (1 << _STRETCH),
+            )
+            seal = self._read_one(
+                "SELECT seal FROM perdure_events WHERE id > ? AND id < ? AND seal IS NOT NULL ORDER BY id DESC LIMIT 1",
+                base, base + (1 << _STRETCH),
+            )  # fmt: skip
+        return last or 0, link_of(seal) if seal else b""
 
     # Watching
 
@@ -521,8 +606,8 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
     copy = apsw.Connection(str(target))
     try:
         with copy.backup("main", source, "main") as backup:
-            while not backup.done:
-                backup.step(1000)
+            # In one step: between two, a writer would make it begin anew, and a busy store would never be copied.
+            backup.step()
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
         copy.execute("PRAGMA synchronous = FULL")
     finally:
@@ -530,7 +615,9 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
 
 
 def _layout(db: apsw.Connection) -> int:
-    if not db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_store'").fetchone():
+    if not db.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_store'"
+    ).fetchone():
         return 0
     row = db.execute("SELECT value FROM perdure_store WHERE name = 'layout'").fetchone()
     return int(row[0]) if row else 0
@@ -567,7 +654,8 @@ def _insert_session(db: apsw.Connection, s: Stored) -> None:
 
 def _heads(db: apsw.Connection, ids: Collection[str]) -> dict[str, int]:
     rows = db.execute(
-        "SELECT id, head FROM perdure_sessions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
+        "SELECT id, head FROM perdure_sessions WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(ids)),),
     )
     return dict(_all(rows))
 

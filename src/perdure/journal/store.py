@@ -7,10 +7,11 @@ stands elsewhere, so that a material cannot have an opinion about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event as Flag
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from perdure.events import AnyFact, Event
 from perdure.views.head import Head
@@ -140,6 +141,24 @@ class Kept:
     state: bytes
 
 
+class RawEvent(NamedTuple):
+    """An event's row as stored, for whoever moves rows without reading them."""
+
+    stretch: int
+    seq: int
+    data: bytes
+    checksum: int
+    seal: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something about the database itself. `lasting`: content is damaged; otherwise it is only worth knowing."""
+
+    what: str
+    lasting: bool = True
+
+
 class Store(Protocol):
     """One database that holds sessions. Writing methods are called by one thread, reading ones by another."""
 
@@ -155,7 +174,9 @@ class Store(Protocol):
         """The first events with after < seq <= upto, or the last ones if `backwards`; ascending all the same.
         One that cannot be read is `Unreadable` in its place."""
 
-    def seals(self, stretch: int, after: int, upto: int, limit: int) -> list[tuple[int, bytes, int, bytes | None]]:
+    def seals(
+        self, stretch: int, after: int, upto: int, limit: int
+    ) -> list[tuple[int, bytes, int, bytes | None]]:
         """(seq, data, checksum, seal) as stored, for whoever checks the chain or copies rows."""
 
     def sessions(self, wanted: Wanted) -> list[Listed]: ...
@@ -184,7 +205,16 @@ class Store(Protocol):
     def drop(self, stretch: int, seqs: Sequence[int]) -> None:
         """Remove pieces. Facts are never removed: a seq of a fact is passed over."""
 
-    def replace_head(self, stored: Stored) -> bool: ...
+    def keys(self, stretch: int) -> dict[str, int]: ...
+    def rederive(self, stored: Stored, keys: Mapping[str, int]) -> bool:
+        """Put a refolded head, and these keys, in place of wrong ones; False if the session has moved on meanwhile."""
+
+    def check(self) -> list[Trouble]:
+        """What is wrong with the store as a whole, below the level of sessions."""
+
+    def copy_to(self, target: Path) -> None:
+        """A consistent copy of everything, as an SQLite store in one file, while others go on writing."""
+
     def watch(
         self,
         stop: Flag,
@@ -194,3 +224,15 @@ class Store(Protocol):
         """Until `stop`: tell which of the followed sessions other processes have moved, soon after they have."""
 
     def close(self) -> None: ...
+
+
+class Receiver(Store, Protocol):
+    """A store that takes rows as they are, from a damaged one or from another kind of database."""
+
+    def receive(self, events: Iterable[RawEvent], blobs: Iterable[BlobRow]) -> None: ...
+    def receive_session(self, stored: Stored, keys: Mapping[str, int]) -> None: ...
+    def stretches(self) -> list[tuple[int, int, int]]:
+        """(stretch, first seq, last seq) of whatever events there are, whoever they belong to."""
+
+    def end_of(self, stretch: int) -> tuple[int, bytes]:
+        """The last seq of a stretch and the last link in it; 0 and nothing if it has no events."""

@@ -52,7 +52,9 @@ class Writer:
         self._store = store
         self._stored = stored
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[tuple[Append | Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Append | Callable[[], Any], asyncio.Future[Any]] | None] = (
+            SimpleQueue()
+        )
         self._thread = Thread(target=self._run, name="perdure-writer", daemon=True)
         self._thread.start()
 

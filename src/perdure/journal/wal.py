@@ -64,6 +64,8 @@ class Wal:
     doubtful: dict[int, list[int]] = field(default_factory=dict)
     """Of each page the last sound version that SQLite does not accept, and the damaged ones after it. Under 0 are
     those that do not say which page they are."""
+    damaged: bool = False
+    "SQLite would accept fewer frames than were written. An unfinished transaction at the end is no damage."
 
     def _doubt(self, page: int, at: int, sound: bool) -> None:
         places = self.doubtful.setdefault(page, [])
@@ -96,6 +98,7 @@ def read_wal(read: Read, size: int, top: Head, page_size: int) -> Wal:
             continue
         accepted = False
         if ours:
+            wal.damaged = True
             for each in pending:
                 wal._doubt(each.page, each.at, sound=True)
             for at in strays:

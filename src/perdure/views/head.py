@@ -164,7 +164,9 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
             title = h.title or (title_from(fact) if said and not h.messages else "")
             return replace(h, title=title, messages=h.messages + said)
         case e.TurnStarted():
-            return replace(h, turn_since=event.ts, retry_at=0, totals=replace(h.totals, turns=h.totals.turns + 1))
+            return replace(
+                h, turn_since=event.ts, retry_at=0, totals=replace(h.totals, turns=h.totals.turns + 1)
+            )
         case e.TurnEnded():
             return replace(h, turn_since=0, retry_at=0)
         case e.ModelCalled():

@@ -1,0 +1,275 @@
+"""Looking after a store: is everything there, is everything derived right, and a copy that is proved to be one.
+
+`doctor` mends only what is derived (heads, keys, kept folds), for that can be folded anew. What is damaged it names,
+by session and seq, and leaves as it is: a wrong repair would be worse than a known loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from backports import zstd
+from msgspec import Struct
+
+from perdure.errors import StoreDamaged, StoreError, StoreUnavailable
+from perdure.events import Blob, Erased, Event, RecordErased, SessionTrashed, Unknown, Unreadable
+from perdure.grammar import offences
+from perdure.journal import Journal
+from perdure.journal.admit import HEAD_VIEW
+from perdure.journal.heads import HeadCache, fold
+from perdure.journal.reading import STEP, chain_at, everything, stored_session
+from perdure.journal.rows import SALT, event_in, link_of, linked, plain_bytes
+from perdure.journal.store import Kept, Listed, Store, Stored, Wanted
+from perdure.views.head import VERSION, Head
+
+log = logging.getLogger("perdure.journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be, or that somebody should know."""
+
+    kind: Literal["damage", "derived", "note"]
+    """`damage` is lost or changed content; `derived` was wrong and could be folded anew; `note` is neither."""
+    what: str
+    session: str = ""
+    seq: int | None = None
+    mended: bool = False
+
+    def __str__(self) -> str:
+        place = f"session {self.session}" if self.session else "the store"
+        at = f", seq {self.seq}" if self.seq is not None else ""
+        return f"{place}{at}: {self.what}" + (" (mended)" if self.mended else "")
+
+
+async def doctor(
+    journal: Journal,
+    session: str | None = None,
+    *,
+    mend: bool = True,
+    looked: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[Finding]:
+    """Look at the whole store, or at one session, and yield what is wrong. `looked` hears of each session that is done.
+
+    Nothing is changed but derived rows, and those only if `mend`.
+    """
+    if session is not None:
+        for finding in await _examined(journal, session, mend):
+            yield finding
+        return
+    for trouble in await journal.read_store(journal.store.check):
+        yield Finding("damage" if trouble.lasting else "note", trouble.what)
+    after = ""
+    while ids := await journal.read_store(journal.store.ids, after, STEP):
+        for after in ids:
+            for finding in await _examined(journal, after, mend):
+                yield finding
+            looked(after)
+
+
+async def _examined(journal: Journal, session: str, mend: bool) -> list[Finding]:
+    store = journal.store
+    try:
+        found = await journal.read_store(lambda: list(examine(store, session)))
+    except StoreError as why:
+        return [Finding("damage", f"cannot be read: {why.why}", session)]
+    return [await _mended(journal, f) if mend and f.kind == "derived" else f for f in found]
+
+
+async def _mended(journal: Journal, finding: Finding) -> Finding:
+    def mend() -> bool:
+        stored = stored_session(journal.store, finding.session)
+        keys = {e.key: e.seq for e in _own_events(journal.store, stored) if e.key is not None}
+        for kept in journal.store.all_kept(stored.stretch):
+            journal.store.forget(stored.stretch, kept)
+        return journal.store.rederive(replace(stored, folded=_refolded(journal.store, stored)), keys)
+
+    # Runs between two commits, so nobody appends between the refold and its writing; and a session that another
+    # process moves meanwhile is left to the next look.
+    return replace(finding, mended=await journal.write(mend))
+
+
+def examine(store: Store, session: str) -> Iterator[Finding]:
+    """Everything that can be said about one session, from its rows alone."""
+    stored = stored_session(store, session)
+    damaged = 0
+    for seq, what in broken_rows(store, stored):
+        damaged += 1
+        yield Finding("damage", what, session, seq)
+    events = (e for e in everything(store, stored, stored.head))
+    for offence in offences(events):
+        if not damaged:  # otherwise the damage has been named, and what it opened or closed is not known
+            yield Finding("damage", offence, session)
+    yield from _wrong_blobs(store, stored)
+    if not damaged:
+        yield from _wrong_folds(store, stored)
+
+
+def broken_rows(store: Store, stored: Stored) -> Iterator[tuple[int | None, str]]:
+    """The rows of a session's own stretch that are damaged, changed or missing."""
+    begin = stored.lineage[-1][1] if stored.lineage else 0
+    chain = chain_at(store, stored, begin) if begin else b""
+    erased: dict[int, bytes] = {}
+    seq, low = begin, begin
+    while rows := store.seals(stored.stretch, low, stored.head, STEP):
+        for seq, data, checksum, seal in rows:
+            event = event_in(seq, data, checksum)
+            if isinstance(event.fact, Unreadable):
+                yield seq, f"damaged: {event.fact.why}"
+            elif isinstance(event.fact, Erased):
+                erased[seq] = seal or b""
+            elif (
+                isinstance(event.fact, RecordErased)
+                and erased.pop(event.fact.record, b"").hex() != event.fact.hash
+            ):
+                yield event.fact.record, "was erased, and what stands there is not what was left of it"
+            if seal is None:
+                continue
+            is_whole = not isinstance(event.fact, Unreadable | Erased)
+            if is_whole and linked(chain, seal[:SALT], plain_bytes(data)) != link_of(seal):
+                yield seq, "the chain breaks here: a fact before this one is missing or was changed"
+            chain = link_of(seal)
+        low = rows[-1][0]
+    for record in erased:
+        yield record, "is empty, and no fact says that it was erased"
+    if seq < stored.head:
+        yield seq + 1, f"{stored.head - seq} records at the end are missing"
+    elif chain != stored.chain:
+        yield None, "the chain does not end where the session says it does"
+
+
+def _wrong_folds(store: Store, stored: Stored) -> Iterator[Finding]:
+    fresh = _refolded(store, stored)
+    if fresh != stored.folded:
+        yield Finding("derived", "its head is not what its events say", stored.id)
+    keys = {e.key: e.seq for e in _own_events(store, stored) if e.key is not None}
+    if keys != store.keys(stored.stretch):
+        yield Finding("derived", "its keys are not those of its events", stored.id)
+    for kept in store.all_kept(stored.stretch):
+        if not _is_right(store, stored, kept):
+            yield Finding(
+                "derived",
+                f"the kept fold {kept.view!r} up to {kept.upto} is wrong or of no known view",
+                stored.id,
+            )
+
+
+def _is_right(store: Store, stored: Stored, kept: Kept) -> bool:
+    if kept.view != HEAD_VIEW or kept.version != VERSION:
+        return False
+    return kept.state == HeadCache.pack(fold(everything(store, stored, kept.upto)))
+
+
+def _refolded(store: Store, stored: Stored) -> Head:
+    return fold(everything(store, stored, stored.head))
+
+
+def _own_events(store: Store, stored: Stored) -> Iterator[Event]:
+    begin = stored.lineage[-1][1] if stored.lineage else 0
+    return everything(store, stored, stored.head, after=begin)
+
+
+def _wrong_blobs(store: Store, stored: Stored) -> Iterator[Finding]:
+    for event in _own_events(store, stored):
+        for blob in blobs_in(event.fact):
+            row = store.blob(bytes.fromhex(blob.hash))
+            if row is None:
+                yield Finding(
+                    "damage",
+                    f"content {blob.hash[:12]}... ({blob.size} bytes) is missing",
+                    stored.id,
+                    event.seq,
+                )
+                continue
+            try:
+                content = zstd.decompress(row.data) if row.packed else row.data
+            except zstd.ZstdError:
+                content = b""
+            if sha256(content).hexdigest() != blob.hash:
+                yield Finding(
+                    "damage",
+                    f"content {blob.hash[:12]}... ({blob.size} bytes) is damaged",
+                    stored.id,
+                    event.seq,
+                )
+
+
+def blobs_in(value: object) -> Iterator[Blob]:
+    """Every content that a fact speaks of."""
+    if isinstance(value, Blob):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from blobs_in(item)
+    elif isinstance(value, Struct) and not isinstance(value, Unknown):
+        for name in value.__struct_fields__:
+            yield from blobs_in(getattr(value, name))
+
+
+async def backup(journal: Journal, target: Path) -> int:
+    """Write everything there is into `target`, prove the copy by reading it, and say how many sessions it holds.
+
+    Others may go on writing: the copy is of one moment. Raises `StoreUnavailable` if `target` exists or cannot be
+    written, `StoreDamaged` if the copy is not whole; then nothing is left at `target`.
+    """
+    from perdure.journal import open as open_journal
+
+    await asyncio.to_thread(_reserve, target)
+    try:
+        await asyncio.to_thread(journal.store.copy_to, target)
+        async with await open_journal(f"sqlite:///{target}") as copy:
+            wrong = [finding async for finding in doctor(copy, mend=False) if finding.kind == "damage"]
+            count = await copy.count()
+        if wrong:
+            raise StoreDamaged(
+                str(target), f"the copy is not whole: {wrong[0]}; run `perdure doctor` on the original"
+            )
+    except BaseException:
+        await asyncio.to_thread(_discard, target, "")
+        raise
+    finally:
+        await asyncio.to_thread(_discard, target, "-wal", "-shm", ".lock")
+    return count
+
+
+def _reserve(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        raise StoreUnavailable(str(target), "is there already; name a new file") from None
+    except OSError as why:
+        raise StoreUnavailable(str(target), f"cannot be written: {os.strerror(why.errno or 0)}") from why
+
+
+def _discard(target: Path, *endings: str) -> None:
+    for ending in endings:
+        Path(f"{target}{ending}").unlink(missing_ok=True)
+
+
+async def prune(journal: Journal, hours: float, *, act: bool) -> list[Listed]:
+    """Sessions that nobody has used for so long, oldest last; if `act`, they are moved to the trash.
+
+    Pinned sessions and those where something is under way stay. Nothing is deleted: `SessionRestored` undoes it.
+    """
+    limit = journal.clock.wall() - int(hours * 3600 * 1e6)
+    wanted = Wanted(("active", "archived", "ended"), after=(limit, ""), limit=STEP)
+    old: list[Listed] = []
+    while page := await journal.sessions(wanted):
+        old += [
+            one
+            for one in page
+            if not one.head.pinned and one.head.standing.at_rest and one.head.owner is None
+        ]
+        wanted = replace(wanted, after=(page[-1].head.updated_at, page[-1].id))
+    for one in old if act else ():
+        await journal.append(one.id, SessionTrashed(reason=f"not used for {hours:g} hours"))
+        log.info("pruned", extra={"session": one.id, "hours": hours})
+    return old
