@@ -1,15 +1,17 @@
-"""Writes the pages of docs/reference from the code, or says which no longer agree with it.
+"""Writes what in docs/ comes from the code, or says what no longer agrees with it.
 
-    python -m tools.docs            write them
+    python -m tools.docs            write it
     python -m tools.docs --check    change nothing; exit 1 and name what differs
 
-A page is a function that returns its text, and a line in `PAGES`.
+A page is a function that returns its text, and a line in `PAGES`. A part of a page that people write is a function
+too, and a line in `PARTS`; it stands between `<!-- name: made by tools.docs -->` and `<!-- name: end -->`.
 """
 
 from __future__ import annotations
 
-import ast
+import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,31 +20,18 @@ import click
 from perdure.cli import perdure
 from perdure.config import MODES
 from perdure.config.settings import DEFAULTS, KINDS, PROJECT_MAY_SET, PROVIDER_KINDS
-
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "perdure"
+from tools.example import kinds
+from tools.reference import errors_page, events_page, python_page, table
+from tools.source import ROOT, SOURCE, class_named, module_doc
 
 
 def field_sentences(file: Path, of_class: str) -> dict[str, str]:
     """What stands under each field of a class, in the order of the source; a field without one is an error."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == of_class)
-    sentences = {}
-    for field, below in zip(body, [*body[1:], None], strict=True):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        match below:
-            case ast.Expr(value=ast.Constant(value=str(sentence))):
-                sentences[field.target.id] = " ".join(sentence.split())
-            case _:
-                raise SystemExit(f"{file}:{field.lineno}: {field.target.id} has no sentence")
-    return sentences
-
-
-def table(*rows: tuple[str, ...]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *rest = (f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *rest])
+    found = {each.name: each.sentence for each in class_named(file, of_class).fields}
+    for name, sentence in found.items():
+        if not sentence:
+            raise SystemExit(f"{file}: {of_class}.{name} has no sentence")
+    return found
 
 
 def config_page() -> str:
@@ -134,15 +123,56 @@ def commands(
             yield from commands(inner_name, inner, context)
 
 
+def rooms() -> str:
+    """The rooms there are, from the top down, as import-linter guards them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(each["layers"] for each in contracts if each["type"] == "layers")
+    floors = [[name for name in re.findall(r"\w+", layer) if _sentence_of(name)] for layer in layers]
+    rows = [(" | ".join(floor), [_sentence_of(name) for name in floor]) for floor in floors if floor]
+    width = max(len(names) for names, _ in rows)
+    lines = [f"{names:{width}}   {'; '.join(sentences)}" for names, sentences in rows]
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def _sentence_of(room: str) -> str:
+    """What a room says of itself in its first line; empty if it does not exist yet."""
+    file = next((f for f in (SOURCE / f"{room}.py", SOURCE / room / "__init__.py") if f.exists()), None)
+    return module_doc(file).partition("\n")[0].rstrip(".") if file else ""
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "docs/reference/config.md": config_page,
     "docs/reference/cli.md": cli_page,
+    "docs/reference/config.md": config_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/events.md": events_page,
+    "docs/reference/python.md": python_page,
 }
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/explanation/architecture.md": {"rooms": rooms},
+    "docs/explanation/journal-format.md": {"kinds": kinds},
+}
+
+
+def text_of(name: str) -> str:
+    """What a page has to be, by the code as it is now."""
+    if name in PAGES:
+        return PAGES[name]()
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for part, made in PARTS[name].items():
+        begin, end = f"<!-- {part}: made by tools.docs -->\n", f"\n<!-- {part}: end -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise SystemExit(f"{name}: the marks of {part!r} are not there once each")
+        before, rest = text.split(begin)
+        text = before + begin + made() + end + rest.split(end)[1]
+    return text
 
 
 def differing() -> list[str]:
     """The pages that are not what the code says now."""
-    return [name for name, page in PAGES.items() if _on_disk(ROOT / name) != page()]
+    return [name for name in [*PAGES, *PARTS] if _on_disk(ROOT / name) != text_of(name)]
 
 
 def _on_disk(file: Path) -> str | None:
@@ -158,7 +188,7 @@ def main() -> None:
             )
         return
     for name in stale:
-        (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+        (ROOT / name).write_text(text_of(name), encoding="utf-8")
         print(f"wrote {name}")
 
 

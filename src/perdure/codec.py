@@ -35,9 +35,14 @@ def encode(event: Event) -> bytes:
     if isinstance(event.fact, Unknown | Unreadable | Erased):
         raise NotStorable(f"{type(event.fact).__name__} is how a row is read, not something that happened")
     try:
-        return pack(event)
+        data = pack(event)
     except (OverflowError, TypeError, ValueError, RecursionError) as why:
         raise NotStorable(f"{type(event.fact).__name__} cannot be stored: {why}") from why
+    # Types are not checked where facts are made. What could not be read back as it is (a string for a tuple, NaN)
+    # would be taken for a fact of a newer build, and its session for one that may not be written.
+    if decode(data) != event:
+        raise NotStorable(f"{type(event.fact).__name__} would not be read back as it is: {str(event.fact)[:200]}")
+    return data
 
 
 def decode(data: bytes) -> Event:

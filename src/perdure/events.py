@@ -38,16 +38,22 @@ class Value(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Text(Value, frozen=True, tag=True, tag_field="kind"):
+    """What somebody or something said, in words."""
+
     text: str
 
 
 class Thinking(Value, frozen=True, tag=True, tag_field="kind"):
+    """What a model thought before it spoke."""
+
     text: str
     signature: str = ""
     """The provider's seal on it; only ever sent back to the model that made it."""
 
 
 class ToolCall(Value, frozen=True, tag=True, tag_field="kind"):
+    """A model's wish to have a tool run."""
+
     call_id: str
     name: str
     arguments: str
@@ -68,6 +74,8 @@ class Blob(Value, frozen=True, tag=True, tag_field="kind"):
 
 
 class Attachment(Value, frozen=True):
+    """Content that a person put beside a message."""
+
     name: str
     content: Blob
     path: str = ""
@@ -88,6 +96,7 @@ class Usage(Value, frozen=True):
     cache_write: int = 0
     reasoning: int = 0
     estimated: bool = False
+    """Counted by us, because the provider did not say."""
 
 
 class Budget(Value, frozen=True):
@@ -101,42 +110,61 @@ class Budget(Value, frozen=True):
 
 
 class Evidence(Value, frozen=True):
+    """One thing that speaks for or against a claim, and where it comes from."""
+
     category: str
     source: str
     summary: str
     subject: str = ""
     status: Literal["supports", "missing", "contradicts", "context"] = "context"
     rests_on: tuple[Seq, ...] = ()
+    """The facts it was read from."""
 
 
 class Choice(Value, frozen=True):
+    """One of the answers a question offers."""
+
     label: str
     description: str = ""
 
 
 class Question(Value, frozen=True):
+    """One question to a person."""
+
     text: str
     choices: tuple[Choice, ...] = ()
     several: bool = False
+    """More than one choice may be taken."""
     free_text: bool = True
 
 
 class Answer(Value, frozen=True):
+    """What a person said to one question: choices by their place, words, or both."""
+
     chosen: tuple[int, ...] = ()
+    """Places in the question's `choices`, from 0."""
     text: str = ""
 
 
 class RuleSource(Value, frozen=True):
+    """A file, and what was in it then."""
+
     path: str
     hash: str
+    """SHA-256 of its content, in hex."""
 
 
 class PromptSection(Value, frozen=True):
+    """A named part of the instructions, by the hash of its text."""
+
     name: str
     hash: str
+    """SHA-256 of its text, in hex."""
 
 
 class TodoItem(Value, frozen=True):
+    """One line of the todo list."""
+
     text: str
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
 
@@ -149,23 +177,30 @@ class SessionCreated(Fact, frozen=True):
 
     by = "anyone"
     session: str
+    """Its id, for ever."""
     source: Literal["terminal", "api", "browser", "cron", "library", "import", "sub-agent"] = "library"
     workspace: str = ""
     """Where it started. It stays, while `SettingsChanged` moves the present workspace."""
     project_key: str = ""
+    """What sessions of one project have in common; lists filter by it."""
     title: str = ""
+    """Empty: the title is made from the first message."""
     parent: str = ""
+    """The session it is a sub-agent of."""
     depth: int = 0
+    """How many parents there are above it."""
     model: str = ""
     persona: str = ""
     persona_hash: str = ""
     permission_mode: str = ""
     mode: str = ""
     tools: tuple[str, ...] | None = None
+    """The names of the tools it may use; None means all there are."""
     budget: Budget | None = None
     created_at: int = 0
     """When it was first created, if that was not here (an import); 0 means the time of this fact."""
     version: str = ""
+    """The Perdure that created it."""
 
 
 class ForkedFrom(Fact, frozen=True):
@@ -179,6 +214,8 @@ class ForkedFrom(Fact, frozen=True):
 
 
 class SessionRenamed(Fact, frozen=True):
+    """The session has another title."""
+
     by = "anyone"
     title: str
     given_by: Literal["person", "model"] = "person"
@@ -186,39 +223,53 @@ class SessionRenamed(Fact, frozen=True):
 
 
 class SessionEnded(Fact, frozen=True):
+    """It takes no more messages, until `SessionReopened`."""
+
     by = "anyone"
     reason: str = ""
 
 
 class SessionReopened(Fact, frozen=True):
+    """An ended session takes messages again."""
+
     by = "anyone"
 
 
 class SessionArchived(Fact, frozen=True):
+    """It is put out of the way. Whoever speaks to it is heard as before."""
+
     by = "anyone"
 
 
 class SessionUnarchived(Fact, frozen=True):
+    """It is back from the archive."""
+
     by = "anyone"
 
 
 class SessionTrashed(Fact, frozen=True):
-    """It is hidden and may be purged later; until then `SessionRestored` brings it back whole."""
+    """It takes no message, and may be purged later; until then `SessionRestored` brings it back whole."""
 
     by = "anyone"
     reason: str = ""
 
 
 class SessionRestored(Fact, frozen=True):
+    """It is back from the trash, whole."""
+
     by = "anyone"
 
 
 class SessionPinned(Fact, frozen=True):
+    """Somebody wants it at hand (with `pinned` false: no longer), so it is not pruned."""
+
     by = "anyone"
     pinned: bool = True
 
 
 class SessionTagged(Fact, frozen=True):
+    """It has these tags."""
+
     by = "anyone"
     tags: tuple[str, ...]
     """All tags it has from now on, not the ones added."""
@@ -233,13 +284,18 @@ class SessionRepointed(Fact, frozen=True):
 
 
 class SessionShared(Fact, frozen=True):
+    """Others may read it, up to this place, under this name."""
+
     by = "anyone"
     share: str
+    """The share's own name; `ShareRevoked` says it again."""
     upto: Seq
     redacted: bool = True
 
 
 class ShareRevoked(Fact, frozen=True):
+    """Nobody may read it under this name any more."""
+
     by = "anyone"
     share: str
 
@@ -249,7 +305,9 @@ class SessionMovedAway(Fact, frozen=True):
 
     by = "anyone"
     to: str
+    """The other store, as people would name it."""
     bundle: str = ""
+    """The hash of what was carried over."""
 
 
 class SettingsChanged(Fact, frozen=True):
@@ -279,6 +337,7 @@ class OwnerChanged(Fact, frozen=True):
     by = "anyone"
     epoch: int
     process: str = ""
+    """The lease it holds, by its id in the store."""
     owner_kind: Literal["terminal", "server", "worker", "library", "nobody"] = "nobody"
     name: str = ""
     host: str = ""
@@ -290,6 +349,8 @@ class OwnerChanged(Fact, frozen=True):
 
 
 class MessageSent(Fact, frozen=True):
+    """Somebody said something to the agent. It is accepted here, whoever runs the session and whenever."""
+
     by = "anyone"
     moves = "message"
     parts: tuple[Part, ...]
@@ -338,6 +399,8 @@ class CancelAsked(Fact, frozen=True):
 
 
 class TurnStarted(Fact, frozen=True):
+    """The agent begins to answer."""
+
     moves = "turn"
     takes: tuple[Seq, ...]
     """The messages this turn answers, in the order in which they are first shown to the model."""
@@ -347,6 +410,8 @@ Phase = Literal["prepare", "assistant", "tools", "critique", "completion", "fina
 
 
 class PhaseChanged(Fact, frozen=True):
+    """The turn goes on to its next phase."""
+
     moves = "turn"
     turn: Seq
     phase: Phase
@@ -356,11 +421,15 @@ class PhaseChanged(Fact, frozen=True):
 
 
 class TurnEnded(Fact, frozen=True):
+    """The turn is over: nothing in it is open any more."""
+
     moves = "turn"
     turn: Seq
     outcome: Literal["completed", "cancelled", "failed", "interrupted"]
     cause: str = ""
+    """Why, in words for people."""
     code: str = ""
+    """Why, in a word for programs."""
 
 
 # --- the model ---
@@ -381,7 +450,9 @@ class ModelCalled(Fact, frozen=True):
     shown: tuple[str, ...] = ()
     """Hashes of the stored texts it was shown: system prompt, tool texts, project files."""
     rendering: int = 1
+    """Which form our own requests were written in."""
     request_hash: str = ""
+    """SHA-256 of the request, in hex."""
 
 
 class ModelSpoke(Fact, frozen=True):
@@ -404,9 +475,11 @@ class ModelReplied(Fact, frozen=True):
     parts: tuple[ReplyPart, ...] = ()
     usage: Usage = Usage()
     finish: str = ""
+    """Why it ended, in the provider's word."""
     response_id: str = ""
     """The provider's own name for the answer: usage is counted once for each."""
     pieces: int = 0
+    """How many pieces there were. They may be dropped from here on."""
 
 
 class ModelLost(Fact, frozen=True):
@@ -434,11 +507,13 @@ class ModelLost(Fact, frozen=True):
     usage: Usage = Usage()
     response_id: str = ""
     status: int | None = None
+    """The HTTP status, where there was one."""
     error: str = ""
     """The true cause for people; never sent to a model."""
     retry_at: int | None = None
     """When the next attempt may leave; None if there will be none."""
     pieces: int = 0
+    """How many pieces there were. They may be dropped from here on."""
 
 
 # --- tools ---
@@ -458,6 +533,8 @@ class ToolStarted(Fact, frozen=True):
 
 
 class ToolSpoke(Fact, frozen=True):
+    """A piece of what a running tool printed."""
+
     moves = "turn"
     piece = True
     tool: Seq
@@ -475,11 +552,14 @@ class ToolFinished(Fact, frozen=True):
     outcome: Literal["ok", "failed", "denied", "cancelled", "unknown"]
     """`unknown`: it was begun, and nobody can say whether it was done."""
     parts: tuple[Part, ...] = ()
+    """What the model is told of it."""
     tool: Seq | None = None
     """Its `ToolStarted`; None if it was never begun."""
     exit_code: int | None = None
     micros: int | None = None
+    """How long it ran, in microseconds."""
     pieces: int = 0
+    """How many pieces there were. They may be dropped from here on."""
 
 
 class ProcessStarted(Fact, frozen=True):
@@ -489,7 +569,9 @@ class ProcessStarted(Fact, frozen=True):
     tool: Seq
     pid: int
     started: int
+    """When the system says it began."""
     boot: str
+    """Which start of the machine it belongs to."""
     command: str
     background: bool = False
 
@@ -503,6 +585,8 @@ class ProcessFound(Fact, frozen=True):
 
 
 class ProcessEnded(Fact, frozen=True):
+    """A process that a tool left running is gone, or is nobody's business here any more."""
+
     process: Seq
     exit_code: int | None = None
     how: Literal["exited", "killed", "vanished", "kept"] = "exited"
@@ -524,6 +608,8 @@ class FileSaved(Fact, frozen=True):
 
 
 class ApprovalAsked(Fact, frozen=True):
+    """A tool call waits for a person's yes."""
+
     moves = "turn"
     turn: Seq
     call_id: str
@@ -533,6 +619,8 @@ class ApprovalAsked(Fact, frozen=True):
 
 
 class ApprovalAnswered(Fact, frozen=True):
+    """A person said yes or no, once: a second answer is refused."""
+
     by = "anyone"
     moves = "turn"
     approval: Seq
@@ -542,11 +630,15 @@ class ApprovalAnswered(Fact, frozen=True):
 
 
 class ApprovalExpired(Fact, frozen=True):
+    """Nobody answered, and nobody can any more."""
+
     approval: Seq
     cause: str = ""
 
 
 class QuestionAsked(Fact, frozen=True):
+    """The agent waits for a person's answers."""
+
     moves = "turn"
     questions: tuple[Question, ...]
     turn: Seq | None = None
@@ -554,6 +646,8 @@ class QuestionAsked(Fact, frozen=True):
 
 
 class QuestionAnswered(Fact, frozen=True):
+    """A person answered every part, once: a second answer is refused."""
+
     by = "anyone"
     moves = "turn"
     question: Seq
@@ -562,6 +656,8 @@ class QuestionAnswered(Fact, frozen=True):
 
 
 class QuestionExpired(Fact, frozen=True):
+    """Nobody answered, and nobody can any more."""
+
     question: Seq
     cause: str = ""
 
@@ -604,12 +700,16 @@ class ContextCompacted(Fact, frozen=True):
     kept_from: Seq
     """The first message shown verbatim after it."""
     ordinal: int
+    """1, 2, 3... within the session."""
     messages: int
+    """How many messages the summary stands for."""
     tokens_before: int
     tokens_after: int
     strategy: Literal["model", "deterministic", "truncate"]
     focus: str = ""
+    """What the summary was asked to keep in view."""
     call: Seq | None = None
+    """The model call that wrote it; None if none did."""
 
 
 class CompactionLost(Fact, frozen=True):
@@ -624,18 +724,23 @@ class ContextCleared(Fact, frozen=True):
 
     by = "anyone"
     generation: int
+    """1, 2, 3... within the session."""
     why: Literal["clear", "model", "persona"] = "clear"
     carried: bool = False
     """The conversation comes along (a switch), or does not (a clear)."""
 
 
 class RecordExcluded(Fact, frozen=True):
+    """The model is not shown this record from here on. People still are."""
+
     by = "anyone"
     record: Seq
     why: str = ""
 
 
 class RecordIncluded(Fact, frozen=True):
+    """The model is shown this record again."""
+
     by = "anyone"
     record: Seq
 
@@ -652,11 +757,14 @@ class Rewound(Fact, frozen=True):
 
     by = "anyone"
     to: Seq
+    """The last record that still counts."""
     what: Literal["conversation", "files", "both"] = "conversation"
     why: Literal["rewind", "undo", "edit", "retry"] = "rewind"
 
 
 class RewindUndone(Fact, frozen=True):
+    """The last rewind counts no more."""
+
     by = "anyone"
     rewind: Seq
 
@@ -676,6 +784,8 @@ class TaskSet(Fact, frozen=True):
 
 
 class ModeRouted(Fact, frozen=True):
+    """The work goes on in this mode, and why."""
+
     by = "anyone"
     moves = "turn"
     mode: Literal["clarify", "plan", "execute", "verify"]
@@ -693,6 +803,8 @@ class ModeRouted(Fact, frozen=True):
 
 
 class CompletionChecked(Fact, frozen=True):
+    """A policy looked at whether the turn, or the task, is done."""
+
     moves = "turn"
     turn: Seq
     stage: Literal["continuation_check", "definition_of_done"]
@@ -700,15 +812,20 @@ class CompletionChecked(Fact, frozen=True):
     code: str
     summary: str = ""
     done: tuple[str, ...] = ()
+    """Criteria that are met."""
     pending: tuple[str, ...] = ()
+    """Criteria that are not."""
     status: Literal["", "draft", "in_progress", "verifying", "fixing", "done", "failed"] = ""
     evidence: tuple[Evidence, ...] = ()
 
 
 class LedgerChanged(Fact, frozen=True):
+    """What is assumed, agreed or ruled out: one item of it, as it is now."""
+
     by = "anyone"
     moves = "turn"
     item: str
+    """The item's own name: the same again changes it."""
     list: Literal["assumptions", "acceptance_anchors", "decision_boundaries"]
     text: str
     status: Literal["open", "tracked", "changed", "contradicted", "reopened", "settled"] = "open"
@@ -728,12 +845,16 @@ class PromptTold(Fact, frozen=True):
 
 
 class TodoChanged(Fact, frozen=True):
+    """The todo list is this, all of it."""
+
     by = "anyone"
     moves = "turn"
     items: tuple[TodoItem, ...]
 
 
 class GoalSet(Fact, frozen=True):
+    """What the session works towards over many turns."""
+
     by = "anyone"
     goal: str
     status: Literal["active", "paused", "reached", "dropped"] = "active"
@@ -741,6 +862,8 @@ class GoalSet(Fact, frozen=True):
 
 
 class VerificationRun(Fact, frozen=True):
+    """A check of the work was run."""
+
     moves = "turn"
     turn: Seq
     command: str
@@ -753,6 +876,8 @@ class VerificationRun(Fact, frozen=True):
 
 
 class BriefWritten(Fact, frozen=True):
+    """What is wanted, as the agent understood it. It waits for a person's word."""
+
     by = "anyone"
     moves = "turn"
     outcome: str
@@ -765,17 +890,23 @@ class BriefWritten(Fact, frozen=True):
 
 
 class BriefAccepted(Fact, frozen=True):
+    """The brief that waited is agreed to."""
+
     by = "anyone"
     brief: Seq
 
 
 class BriefRejected(Fact, frozen=True):
+    """The brief that waited is not what was wanted."""
+
     by = "anyone"
     brief: Seq
     reason: str = ""
 
 
 class PlanWritten(Fact, frozen=True):
+    """How the work is to be done. It waits for a person's word."""
+
     by = "anyone"
     moves = "turn"
     steps: tuple[str, ...]
@@ -787,11 +918,15 @@ class PlanWritten(Fact, frozen=True):
 
 
 class PlanAccepted(Fact, frozen=True):
+    """The plan that waited is agreed to."""
+
     by = "anyone"
     plan: Seq
 
 
 class PlanRejected(Fact, frozen=True):
+    """The plan that waited is not how it is to be done."""
+
     by = "anyone"
     plan: Seq
     reason: str = ""
@@ -805,6 +940,7 @@ class ChildStarted(Fact, frozen=True):
 
     moves = "turn"
     child: str
+    """The id the child session will have."""
     turn: Seq | None = None
     call_id: str = ""
     persona: str = ""
@@ -836,12 +972,15 @@ class RecordImported(Fact, frozen=True):
 
     by = "anyone"
     source: str
+    """The system it comes from."""
     data: str
+    """The record, verbatim."""
     place: str = ""
     """Where in the source it stood."""
     role: str = ""
     text: str = ""
     at: int = 0
+    """When it says it happened; 0 if it does not."""
 
 
 class Unknown(Struct, frozen=True, tag=True, tag_field="kind"):

@@ -22,12 +22,13 @@ from typing import ParamSpec, TypeVar
 from backports import zstd
 from msgspec import structs
 
-from perdure.errors import CursorAhead, NotStorable, Refused, StoreUnavailable
+from perdure.codec import KINDS
+from perdure.errors import CursorAhead, NotStorable, Refused, SessionNotFound, StoreUnavailable
 from perdure.events import AnyFact, Blob, Event, ForkedFrom, SessionCreated
 from perdure.journal.clock import Clock, SystemClock
 from perdure.journal.files import shared_folder
 from perdure.journal.following import Following
-from perdure.journal.names import new_id, resolve
+from perdure.journal.names import is_id, new_id, resolve
 from perdure.journal.owning import Kind, Owned, Process, take
 from perdure.journal.reading import backwards, forked, forwards, stored_session
 from perdure.journal.store import (
@@ -80,6 +81,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         self._reader = Reader("perdure-reader")
         self._following = Following(lambda session, after: self.read(session, after=after))
         self._writer = Writer(store, self._stored)
+        self._closed = False
         self._stop = Flag()
         self._watcher = Thread(target=self._watch, name="perdure-watcher", daemon=True)
         self._watcher.start()
@@ -160,14 +162,14 @@ class Journal(AbstractAsyncContextManager["Journal"]):
     async def sessions(self, wanted: Wanted = EVERYTHING) -> list[Listed]:
         """Sessions by last activity, newest first; equal times by id. Filters hide, and `count` says how many."""
         _positive(wanted.limit, "limit")
-        return await self._reader(self.store.sessions, wanted)
+        return await self._reader(self.store.sessions, _findable(wanted))
 
     async def count(self, wanted: Wanted = EVERYTHING) -> int:
-        return await self._reader(self.store.count, wanted)
+        return await self._reader(self.store.count, _findable(wanted))
 
     async def runnable(self, *, limit: int = 50) -> list[str]:
         """Sessions that owe something now, the longest waiting first."""
-        return await self._reader(self.store.runnable, self.clock.wall(), limit)
+        return await self._reader(self.store.runnable, self.clock.wall(), _positive(limit, "limit"))
 
     async def resolve(self, name: str) -> str:
         """The id of the session that an id, a prefix of six or more characters, or an exact title names."""
@@ -175,11 +177,11 @@ class Journal(AbstractAsyncContextManager["Journal"]):
 
     async def blob(self, blob: Blob) -> bytes:
         """The content a fact speaks of. Raises `NotStorable` if it is missing or is not what it was."""
-        row = await self._reader(self.store.blob, bytes.fromhex(blob.hash))
+        row = await self._reader(self.store.blob, _digest(blob.hash))
         if row is None:
             raise NotStorable(f"blob {blob.hash} is not in {self.store.url}")
-        content = await asyncio.to_thread(zstd.decompress, row.data) if row.packed else row.data
-        if sha256(content).hexdigest() != blob.hash:
+        content = await asyncio.to_thread(_unpacked, row)
+        if content is None:
             raise NotStorable(f"blob {blob.hash} in {self.store.url} is damaged")
         return content
 
@@ -199,6 +201,8 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         # is one empty look and never a missed event.
         tail = self._following.join(session, head)
         try:
+            # Said again now that we are listening: of what came between the first look and the joining nobody told.
+            self._following.look(session, (await self.head(session)).upto)
             while True:
                 news, upto = tail.since(after), tail.upto
                 if news is None:
@@ -235,10 +239,10 @@ class Journal(AbstractAsyncContextManager["Journal"]):
 
     async def desk(self, kind: str, name: str) -> bytes | None:
         """A last value that is not a fact: a draft, a read mark."""
-        return await self._reader(self.store.desk, kind, name)
+        return await self._reader(self.store.desk, _label(kind), _label(name))
 
     async def put_on_desk(self, kind: str, name: str, value: bytes | None) -> None:
-        await self.write(self.store.put_on_desk, kind, name, value)
+        await self.write(self.store.put_on_desk, _label(kind), _label(name), value)
 
     # Plumbing
 
@@ -273,13 +277,18 @@ class Journal(AbstractAsyncContextManager["Journal"]):
 
     async def close(self) -> None:
         """Finish what was handed in, give up the lease, and let go of the store."""
-        await self.process.leave()
-        await self._following.close()
-        await self._writer.close()
-        await self._reader.close()
-        self._stop.set()
-        await asyncio.to_thread(self._watcher.join)
-        self.store.close()
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.process.leave()  # a store that cannot be written keeps us from saying good-bye, not from going
+        finally:
+            await self._following.close()
+            await self._writer.close()
+            await self._reader.close()
+            self._stop.set()
+            await asyncio.to_thread(self._watcher.join)
+            self.store.close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -339,6 +348,13 @@ def new_sqlite_store(path: Path) -> Receiver:
 def _check(append: Append) -> None:
     if not append.facts:
         raise NotStorable("an append needs at least one fact")
+    for fact in append.facts:
+        if KINDS.get(type(fact).__name__) is not type(fact):
+            raise NotStorable(f"{type(fact).__name__} is no fact that can be appended")
+    if not is_id(append.session):
+        if not append.create:
+            raise SessionNotFound(append.session)
+        raise NotStorable(f"{append.session[:80]!r} is no id: 1 to 64 lower-case letters, digits and hyphens")
     key = append.key
     if key is not None and (not key or len(key) > LONGEST_KEY or storable(key) != key):
         raise NotStorable(f"a key is 1 to {LONGEST_KEY} characters of text, not {key[:50]!r}")
@@ -348,6 +364,33 @@ def _positive(number: int, name: str) -> int:
     if number < 1:
         raise NotStorable(f"{name} must be at least 1, not {number}")
     return number
+
+
+def _findable(wanted: Wanted) -> Wanted:
+    """With the project as the list's column holds it."""
+    return wanted if wanted.project is None else replace(wanted, project=storable(wanted.project))
+
+
+def _label(name: str) -> str:
+    if storable(name) != name:
+        raise NotStorable(f"{name!r} holds characters that a text column does not")
+    return name
+
+
+def _digest(hash: str) -> bytes:
+    try:
+        return bytes.fromhex(hash)
+    except ValueError:
+        raise NotStorable(f"{hash[:80]!r} is no hash of a blob") from None
+
+
+def _unpacked(row: BlobRow) -> bytes | None:
+    """The content, or None if it is not what its hash says."""
+    try:
+        content = zstd.decompress(row.data) if row.packed else row.data
+    except zstd.ZstdError:
+        return None
+    return content if sha256(content).digest() == row.hash else None
 
 
 def _packed(content: bytes) -> BlobRow:

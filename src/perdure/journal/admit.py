@@ -13,6 +13,7 @@ from typing import NamedTuple
 from perdure.errors import (
     AlreadyAppended,
     NotOwner,
+    NotStorable,
     PerdureError,
     Refused,
     SessionEnded,
@@ -45,8 +46,12 @@ class Batch:
     outcomes: list[Appended | Exception] = field(default_factory=list)
     rows: list[tuple[int, Row]] = field(default_factory=list)
     keys: list[tuple[int, str, int]] = field(default_factory=list)
+    keyed: dict[tuple[str, str], Earlier] = field(default_factory=dict)
+    """What keys of a session were used for in this very batch: no store knows of it yet."""
     blobs: list[BlobRow] = field(default_factory=list)
     kept: list[tuple[int, Kept]] = field(default_factory=list)
+    numbered: dict[str, tuple[Event, ...]] = field(default_factory=dict)
+    """What the owner's latest append of this batch holds."""
     new: list[Stored] = field(default_factory=list)
     changed: dict[str, tuple[Head, Stored]] = field(default_factory=dict)
     """For each session that was there before: its head then, and all of it now."""
@@ -58,16 +63,17 @@ def admit(
     find_key: Callable[[Stored, str, int], Earlier | None],
     allot: Callable[[], int],
     now: int,
+    read: Callable[[Stored, int, int], Sequence[Event]] | None = None,
 ) -> Batch:
     """Decide each of `appends` in order. `stored` holds their sessions, and is brought up to date on the way.
 
     `find_key` answers what a key was used for (with as many events as the append has facts); `allot` gives the
-    number of a new stretch.
+    number of a new stretch; `read` the events of a session's own stretch, from a seq on, so many of them.
     """
     batch = Batch()
     for append in appends:
         try:
-            outcome = _admit(batch, append, stored, find_key, allot, now)
+            outcome = _admit(batch, append, stored, find_key, allot, now, read)
         except PerdureError as refused:
             batch.outcomes.append(refused)
         else:
@@ -82,21 +88,25 @@ def _admit(
     find_key: Callable[[Stored, str, int], Earlier | None],
     allot: Callable[[], int],
     now: int,
+    read: Callable[[Stored, int, int], Sequence[Event]] | None,
 ) -> Appended:
     before = stored.get(append.session)
     if append.key is not None and before is not None:
-        repeated = _repeated(append, find_key(before, append.key, len(append.facts)))
-        if repeated:
+        earlier = batch.keyed.get((before.id, append.key)) or find_key(before, append.key, len(append.facts))
+        if repeated := _repeated(append, earlier):
             return repeated
     before, is_new = _opened(append, before, allot)
-    if append.number and (repeated := _asked_again(append, before)):
-        return repeated
+    if append.number and _is_asked_again(append, before):
+        return _answered_again(append, before, batch, read)
     after, events, rows = _folded(append, before, now)
     # Nothing below can be refused: what follows is only remembered, to be written with the whole batch.
     batch.rows += [(after.stretch, row) for row in rows]
     batch.blobs += append.blobs
     if append.key is not None:
         batch.keys.append((after.stretch, append.key, events[0].seq))
+        batch.keyed[after.id, append.key] = Earlier(events[0].seq, events)
+    if append.number:
+        batch.numbered[after.id] = events
     if after.folded.facts // KEEP_EVERY != before.folded.facts // KEEP_EVERY:
         kept = Kept(HEAD_VIEW, VERSION, after.head, HeadCache.pack(after.folded))
         batch.kept.append((after.stretch, kept))
@@ -130,18 +140,26 @@ def _repeated(append: Append, earlier: Earlier | None) -> Appended | None:
     return Appended(earlier.seq, earlier.events[-1].seq, earlier.seq - 1, repeated=True)
 
 
-def _asked_again(append: Append, stored: Stored) -> Appended | None:
+def _is_asked_again(append: Append, stored: Stored) -> bool:
     """The owner's appends are numbered: the last one, asked for again, is answered and not repeated."""
     if stored.folded.standing.epoch != append.epoch:
         raise NotOwner(append.session, f"epoch {append.epoch} was followed by {stored.folded.standing.epoch}")
-    if append.number == stored.batch:
-        first = stored.batch_seq
-        return Appended(first, first + len(append.facts) - 1, first - 1, repeated=True)
-    if append.number != stored.batch + 1:
+    if append.number not in (stored.batch, stored.batch + 1):
         raise NotOwner(
             append.session, f"append {append.number} of epoch {append.epoch} follows {stored.batch}"
         )
-    return None
+    return append.number == stored.batch
+
+
+def _answered_again(
+    append: Append, stored: Stored, batch: Batch, read: Callable[[Stored, int, int], Sequence[Event]] | None
+) -> Appended:
+    first, count = stored.batch_seq, len(append.facts)
+    if read is not None:
+        there = batch.numbered.get(stored.id) or read(stored, first, count)
+        if tuple(event.fact for event in there) != append.facts:
+            raise AlreadyAppended(append.session, f"{append.epoch}/{append.number}", first)
+    return Appended(first, first + count - 1, first - 1, repeated=True)
 
 
 def _folded(append: Append, before: Stored, now: int) -> tuple[Stored, tuple[Event, ...], list[Row]]:
@@ -155,12 +173,14 @@ def _folded(append: Append, before: Stored, now: int) -> tuple[Stored, tuple[Eve
         seq += 1
         key = append.key if seq == before.head + 1 else None
         event = Event(seq, now, 0 if fact.by == "anyone" else append.epoch, key, fact)
+        row, chain = row_of(event, chain)  # first, for it refuses what has not the types that the laws rely on
         if why := head.standing.objection(event):
             raise _refusal(append, head, fact, why)
-        row, chain = row_of(event, chain)
         head = head.after(event)
         events.append(event)
         rows.append(row)
+    if not all(-(1 << 63) <= at < 1 << 63 for at in (head.updated_at, head.runnable_at or 0)):
+        raise NotStorable("a time in it is further away than a database can count")
     number, first = (append.number, before.head + 1) if append.number else (before.batch, before.batch_seq)
     if head.standing.epoch != before.folded.standing.epoch:
         number = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ NETWORK = {
 }
 """File systems on which locks or shared memory do not reach every machine. `fuse.*` is refused where its name says
 that it reaches over a network."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
 _NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "rclone", "davfs", "glusterfs", "ceph", "smbnetfs", "goofys")
 
 
@@ -65,7 +67,7 @@ def file_system(path: Path, mounts: str) -> str:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        point = fields[1].encode("utf-8", "surrogateescape").decode("unicode_escape").rstrip("/") or "/"
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[1]).rstrip("/") or "/"
         inside = point == "/" or path == Path(point) or Path(point) in path.parents
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]

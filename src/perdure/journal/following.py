@@ -31,6 +31,7 @@ class Tail:
         self.behind = upto
         """The newest seq anyone told us of."""
         self.failed: BaseException | None = None
+        self.reading: asyncio.Task[None] | None = None
 
     def since(self, after: int) -> Sequence[Event] | None:
         """What came after `after`; None if it lies before what the tail remembers."""
@@ -65,7 +66,7 @@ class Following:
         self._read = read
         self._loop = asyncio.get_running_loop()
         self._tails: dict[str, Tail] = {}
-        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def names(self) -> list[str]:
@@ -77,7 +78,7 @@ class Following:
         if tail is None:
             tail = self._tails[session] = Tail(upto)
         tail.followers += 1
-        self._look(session, upto)
+        self.look(session, upto)
         return tail
 
     def leave(self, session: str, tail: Tail) -> None:
@@ -90,10 +91,10 @@ class Following:
         tail = self._tails.get(session)
         if tail is None or not events:
             return
-        if tail.upto == head_before and session not in self._reading:
+        if tail.upto == head_before and tail.reading is None:
             tail.add(events, events[-1].seq)
         else:
-            self._look(session, events[-1].seq)
+            self.look(session, events[-1].seq)
 
     def moved(self, heads: Mapping[str, int]) -> None:
         """Someone else made these sessions longer. May be called from any thread."""
@@ -102,15 +103,20 @@ class Following:
 
     def _look_at(self, heads: Mapping[str, int]) -> None:
         for session, head in heads.items():
-            self._look(session, head)
+            self.look(session, head)
 
-    def _look(self, session: str, head: int) -> None:
+    def look(self, session: str, head: int) -> None:
+        """The session is said to be this long: read what its tail does not hold yet."""
         tail = self._tails.get(session)
         if tail is None or head <= tail.upto:
             return
         tail.behind = max(tail.behind, head)
-        if session not in self._reading and not self._closed:
-            self._reading[session] = self._loop.create_task(self._catch_up(session, tail))
+        # Known to the tail and not by the session's name: one that was left may still be reading, and what it reads
+        # is of no use to the one that took its place.
+        if tail.reading is None and not self._closed:
+            tail.reading = self._loop.create_task(self._catch_up(session, tail))
+            self._reading.add(tail.reading)
+            tail.reading.add_done_callback(self._reading.discard)
 
     async def _catch_up(self, session: str, tail: Tail) -> None:
         try:
@@ -120,16 +126,17 @@ class Following:
         except Exception as why:
             # Told to every follower, each of whom raises it: nobody waits for what will not come.
             tail.failed = why
-            self._tails.pop(session, None)
+            if self._tails.get(session) is tail:
+                del self._tails[session]
             tail.wake()
         finally:
-            del self._reading[session]
+            tail.reading = None
 
     async def close(self) -> None:
         self._closed = True
         for tail in self._tails.values():
             tail.failed = tail.failed or asyncio.CancelledError()
             tail.wake()
-        for task in list(self._reading.values()):
+        for task in self._reading:
             task.cancel()
-        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+        await asyncio.gather(*self._reading, return_exceptions=True)

@@ -40,22 +40,20 @@ class HeadCache:
     def read(self, data: bytes, events: Callable[[], Iterable[Event]]) -> Head:
         """The head in `data`, or a fresh fold of `events()` if this build cannot take it as it is."""
         known = self._known.get(data)
-        if known is None:
-            known = self._unpacked(data, events)
-            self._remember(data, known)
-        return known
-
-    def clear(self) -> None:
-        self._known.clear()
-
-    def _unpacked(self, data: bytes, events: Callable[[], Iterable[Event]]) -> Head:
+        if known is not None:
+            return known
         try:
             packed = unpack(data, Packed)
             if packed.version == VERSION:
+                self._remember(data, packed.head)
                 return packed.head
         except ValueError as why:
             log.warning("load error", extra={"what": "head", "why": str(why)})
+        # Not remembered: the same damaged bytes (none at all, for one) may stand in several sessions' rows.
         return fold(events())
+
+    def clear(self) -> None:
+        self._known.clear()
 
     def _remember(self, data: bytes, head: Head) -> None:
         if len(self._known) >= self._MOST:

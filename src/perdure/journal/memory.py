@@ -10,6 +10,7 @@ from threading import Condition
 from threading import Event as Flag
 
 from perdure.errors import StoreUnavailable
+from perdure.events import Event
 from perdure.journal.admit import Earlier, admit
 from perdure.journal.clock import Clock
 from perdure.journal.rows import Row, event_in
@@ -48,7 +49,7 @@ class MemoryStore:
     def commit(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         with self._changed:
             stored = {a.session: replace(s) for a in appends if (s := self._sessions.get(a.session))}
-            batch = admit(appends, stored, self._earlier, self._allot(), self._clock.wall())
+            batch = admit(appends, stored, self._earlier, self._allot(), self._clock.wall(), self._own)
             for stretch, row in batch.rows:
                 self._rows.setdefault(stretch, []).append(row)
             self._keys.update({(stretch, key): seq for stretch, key, seq in batch.keys})
@@ -69,9 +70,12 @@ class MemoryStore:
             seq = self._keys.get((stretch, key))
             if seq is not None and seq <= upto:
                 return Earlier(
-                    seq, tuple(self.events(stretch, seq - 1, seq - 1 + count, count, False).events)
+                    seq, tuple(self.events(stretch, seq - 1, min(upto, seq - 1 + count), count, False).events)
                 )
         return None
+
+    def _own(self, stored: Stored, first: int, count: int) -> list[Event]:
+        return self.events(stored.stretch, first - 1, first - 1 + count, count, False).events
 
     def session(self, id: str) -> Stored | None:
         found = self._sessions.get(id)

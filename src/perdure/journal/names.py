@@ -6,11 +6,13 @@ import secrets
 from collections.abc import Callable
 
 from perdure.errors import AmbiguousPrefix, PrefixTooShort, SessionNotFound
+from perdure.views.title import storable
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Lower-case letters and digits without i, l, o and u: nothing to misread, one double click selects it, and it
 stands in URLs and file names as it is."""
 LENGTH = 20
+LONGEST = 64
 SHORTEST_PREFIX = 6
 SHOWN = 10
 
@@ -18,6 +20,12 @@ SHOWN = 10
 def new_id() -> str:
     """A hundred random bits: no clock in it, and six characters of it are almost always enough."""
     return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+
+
+def is_id(name: str) -> bool:
+    """Whether a session may be called so: ids given from outside may be longer and use every letter, and a hyphen."""
+    plain = name.isascii() and name.replace("-", "").isalnum() and name == name.lower()
+    return plain and len(name) <= LONGEST and not name.startswith("-")
 
 
 def resolve(
@@ -29,13 +37,12 @@ def resolve(
     if not name.strip():
         raise SessionNotFound(repr(name), "is no name")
     folded = name.lower()
-    like_an_id = all(c in ALPHABET for c in folded)
-    found = beginning_with(folded, SHOWN + 1) if like_an_id else []
+    found = beginning_with(folded, SHOWN + 1) if is_id(folded) else []
     if folded in found:
         return folded
     if len(folded) >= SHORTEST_PREFIX and found:
         return _only(name, found)
-    by_title = titled(name, SHOWN + 1)
+    by_title = titled(storable(name), SHOWN + 1)
     if by_title:
         return _only(name, by_title)
     if found:
@@ -53,7 +60,7 @@ def _only(name: str, found: list[str]) -> str:
 
 def _near(name: str, beginning_with: Callable[[str, int], list[str]]) -> list[str]:
     """Sessions that begin as the name does, as far as it does."""
-    if not all(c in ALPHABET for c in name):
+    if not is_id(name):
         return []
     for length in range(min(len(name) - 1, LENGTH), 2, -1):
         if found := beginning_with(name[:length], 3):

@@ -50,6 +50,7 @@ class Process:
         self._life: Life | None = None
         self._until = 0.0
         self._renewing: asyncio.Task[None] | None = None
+        self._introducing = asyncio.Lock()
 
     def holds_lease(self) -> bool:
         """True while nobody else can have taken over. Asked immediately before an effect, by the machine's clock."""
@@ -57,10 +58,11 @@ class Process:
 
     async def introduce(self) -> None:
         """Take out the lease, and renew it from here on."""
-        if self._renewing is None:
-            self._life = Life(self._folder / f"{self.id}.lock")
-            await self.renew()
-            self._renewing = asyncio.create_task(self._keep_renewing(), name="perdure-lease")
+        async with self._introducing:
+            if self._renewing is None:
+                self._life = self._life or Life(self._folder / f"{self.id}.lock")
+                await self.renew()
+                self._renewing = asyncio.create_task(self._keep_renewing(), name="perdure-lease")
 
     async def renew(self) -> None:
         # Counted from before the store was asked: a slow answer shortens the lease and never stretches it.
@@ -128,19 +130,21 @@ class Owned:
         Raises `NotOwner` if another process has taken over: nothing was written, and nothing should be done.
         """
         packed = await self._journal.packed(blobs)
-        async with self._turn:
-            return await self._append(facts, packed)
+        # Shielded: a caller may stop waiting, but what was handed in is stored all the same. Were its number then not
+        # counted, the next append would go under it and be taken for this one, asked again.
+        return await asyncio.shield(asyncio.create_task(self._append(facts, packed)))
 
     async def _append(self, facts: tuple[AnyFact, ...], blobs: tuple[BlobRow, ...]) -> list[Event]:
-        appended = await self._journal.submit(
-            Append(self.session, facts, epoch=self.epoch, number=self._number + 1, blobs=blobs)
-        )
-        self._number += 1
-        new = list(appended.events)
-        if appended.repeated or appended.head_before > self.upto:
-            new = [event async for event in self._journal.between(self.session, self.upto, appended.last)]
-        self.upto = appended.last
-        return new
+        async with self._turn:
+            appended = await self._journal.submit(
+                Append(self.session, facts, epoch=self.epoch, number=self._number + 1, blobs=blobs)
+            )
+            self._number += 1
+            new = list(appended.events)
+            if appended.repeated or appended.head_before > self.upto:
+                new = [event async for event in self._journal.between(self.session, self.upto, appended.last)]
+            self.upto = appended.last
+            return new
 
     async def release(self) -> None:
         """Let go, so that another process can take the session without waiting for anything."""
@@ -155,12 +159,13 @@ class Owned:
 
 async def take(journal: Journal, process: Process, session: str, version: str) -> Owned:
     """Become the owner of a session whose owner is gone, or which has none."""
-    if session in process.sessions:
-        raise OwnedElsewhere(session, f"this process ({process.kind} {process.name})".replace(" )", ")"))
     await process.introduce()
     while True:
         head = (await journal.head(session)).head
-        if head.owner is not None and head.owner.process != process.id and await process.is_alive(head.owner):
+        if head.owner is not None and head.owner.process == process.id:
+            if session in process.sessions:
+                raise OwnedElsewhere(session, f"this process ({process.kind} {process.name})".replace(" )", ")"))
+        elif head.owner is not None and await process.is_alive(head.owner):
             raise OwnedElsewhere(session, _introduced(head.owner))
         epoch = head.standing.epoch + 1
         taken = OwnerChanged(

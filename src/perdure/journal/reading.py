@@ -8,6 +8,7 @@ from perdure.errors import SessionNotFound
 from perdure.events import Event
 from perdure.journal.admit import HEAD_VIEW
 from perdure.journal.heads import fold, unpacked
+from perdure.journal.names import is_id
 from perdure.journal.rows import link_of
 from perdure.journal.store import Fork, Lineage, Page, Store, Stored, walk
 from perdure.views.head import VERSION, Head
@@ -16,7 +17,7 @@ STEP = 1000
 
 
 def stored_session(store: Store, session: str) -> Stored:
-    stored = store.session(session)
+    stored = store.session(session) if is_id(session) else None
     if stored is None:
         raise SessionNotFound(session)
     return stored

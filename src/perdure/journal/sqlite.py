@@ -38,6 +38,7 @@ from perdure.journal.store import (
     Wanted,
     walk,
 )
+from perdure.views.head import Head
 
 log = logging.getLogger("perdure.journal")
 
@@ -70,6 +71,7 @@ class SqliteStore:
         durability: str = "power",
         vfs: str | None = None,
         announce: Callable[[str], None] = print,
+        checkpoint_pages: int = CHECKPOINT_PAGES,
     ) -> None:
         self.path = path
         self.url = f"sqlite:///{path}"
@@ -78,6 +80,7 @@ class SqliteStore:
         # FULL, not the usual NORMAL: under WAL, NORMAL may forget the last commits in a power cut, and we have
         # already shown them to someone.
         self._synchronous = "FULL" if durability == "power" else "NORMAL"
+        self._checkpoint_pages = checkpoint_pages
         self._wal_pages = 0
         self._heads = HeadCache()
         self._writing: apsw.Connection | None = None
@@ -186,7 +189,7 @@ class SqliteStore:
             for append in appends:
                 if append.session not in stored and (found := self._load(db, "id = ?", append.session)):
                     stored[found.id] = found
-            batch = admit(appends, stored, self._earlier(db), _allot(db), self._clock.wall())
+            batch = admit(appends, stored, self._earlier(db), _allot(db), self._clock.wall(), self._own(db))
             self._write(db, batch)
         return batch.outcomes
 
@@ -207,7 +210,7 @@ class SqliteStore:
                 self._heads.clear()
                 db.close()
                 raise
-            if self._wal_pages >= CHECKPOINT_PAGES:
+            if self._wal_pages >= self._checkpoint_pages:
                 self._checkpoint(db)
 
     def _checkpoint(self, db: apsw.Connection) -> None:
@@ -240,23 +243,19 @@ class SqliteStore:
             else:
                 self._update(db, before, after)
 
-    def _update(self, db: apsw.Connection, before: Any, after: Stored) -> None:
+    def _update(self, db: apsw.Connection, before: Head, after: Stored) -> None:
         folded = after.folded
+        columns = "head = ?, chain = ?, batch = ?, batch_seq = ?, folded = ?"
+        values = [after.head, after.chain, after.batch, after.batch_seq, self._heads.packed(folded)]
         # An index is rewritten when its columns are named here, so they are named only when they have changed.
+        if folded.updated_at != before.updated_at:
+            columns += ", updated_at = ?"
+            values.append(folded.updated_at)
         listed = (folded.state, folded.project_key, folded.title, folded.runnable_at)
         if listed != (before.state, before.project_key, before.title, before.runnable_at):
-            db.execute(
-                "UPDATE perdure_sessions SET state = ?, project_key = ?, title = ?, runnable_at = ? WHERE stretch = ?",
-                (*listed, after.stretch),
-            )
-        moved = folded.updated_at != before.updated_at
-        data = self._heads.packed(folded)
-        db.execute(
-            "UPDATE perdure_sessions SET head = ?, chain = ?, batch = ?, batch_seq = ?, folded = ?"
-            + (", updated_at = ? WHERE stretch = ?" if moved else " WHERE stretch = ?"),
-            (after.head, after.chain, after.batch, after.batch_seq, data)
-            + ((folded.updated_at, after.stretch) if moved else (after.stretch,)),
-        )
+            columns += ", state = ?, project_key = ?, title = ?, runnable_at = ?"
+            values += listed
+        db.execute(f"UPDATE perdure_sessions SET {columns} WHERE stretch = ?", (*values, after.stretch))
 
     def _earlier(self, db: apsw.Connection) -> Callable[[Stored, str, int], Earlier | None]:
         def find(stored: Stored, key: str, count: int) -> Earlier | None:
@@ -266,11 +265,16 @@ class SqliteStore:
                     (stretch, key, upto),
                 ).fetchone()
                 if row:
-                    page = self._events(db, stretch, row[0] - 1, row[0] - 1 + count, count, False)
+                    page = self._events(db, stretch, row[0] - 1, min(upto, row[0] - 1 + count), count, False)
                     return Earlier(row[0], tuple(page.events))
             return None
 
         return find
+
+    def _own(self, db: apsw.Connection) -> Callable[[Stored, int, int], Sequence[Event]]:
+        return lambda stored, first, count: (
+            self._events(db, stored.stretch, first - 1, first - 1 + count, count, False).events
+        )
 
     # Reading
 

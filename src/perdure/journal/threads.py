@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+from perdure.errors import StoreUnavailable
 from perdure.journal.store import Append, Appended, Store
 
 T = TypeVar("T")
@@ -25,11 +26,13 @@ class Reader:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
+        self._closed = False
         self._queue: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     async def __call__(self, call: Callable[..., T], *args: Any) -> T:
+        _refuse_if(self._closed)
         answer: asyncio.Future[T] = self._loop.create_future()
         self._queue.put((lambda: call(*args), answer))
         return await answer
@@ -40,6 +43,7 @@ class Reader:
             _do(self._loop, call, answer)
 
     async def close(self) -> None:
+        self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -52,6 +56,7 @@ class Writer:
         self._store = store
         self._stored = stored
         self._loop = asyncio.get_running_loop()
+        self._closed = False
         self._queue: SimpleQueue[tuple[Append | Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
         )
@@ -59,11 +64,13 @@ class Writer:
         self._thread.start()
 
     def append(self, append: Append) -> asyncio.Future[Appended]:
+        _refuse_if(self._closed)
         answer: asyncio.Future[Appended] = self._loop.create_future()
         self._queue.put((append, answer))
         return answer
 
     async def __call__(self, call: Callable[..., T], *args: Any) -> T:
+        _refuse_if(self._closed)
         answer: asyncio.Future[T] = self._loop.create_future()
         self._queue.put((lambda: call(*args), answer))
         return await answer
@@ -113,8 +120,14 @@ class Writer:
 
     async def close(self) -> None:
         """Return when everything that was handed in before has been dealt with."""
+        self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
+
+
+def _refuse_if(closed: bool) -> None:
+    if closed:  # nobody is left to answer: whoever waited would wait for ever
+        raise StoreUnavailable("journal", "was closed; open it again")
 
 
 def _do(loop: asyncio.AbstractEventLoop, call: Callable[[], Any], answer: asyncio.Future[Any]) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure import events as e
 from perdure.grammar import Standing
-from perdure.views.title import shortened, title_from
+from perdure.views.title import shortened, storable, title_from
 
 VERSION = 1
 """Raised when the same events would give another head. Heads of other versions are thrown away and refolded."""
@@ -56,6 +56,7 @@ class Head(Struct, frozen=True, omit_defaults=True):
     start_workspace: str = ""
     workspace: str = ""
     project_key: str = ""
+    """Fit for a text column: lists are filtered by it."""
     parent: str = ""
     depth: int = 0
     model: str = ""
@@ -130,7 +131,7 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
             return replace(
                 h, session=fact.session, source=fact.source, title=shortened(fact.title),
                 named_by="person" if fact.title else "", created_at=born, updated_at=born,
-                start_workspace=fact.workspace, workspace=fact.workspace, project_key=fact.project_key,
+                start_workspace=fact.workspace, workspace=fact.workspace, project_key=storable(fact.project_key),
                 parent=fact.parent, depth=fact.depth, model=fact.model, persona=fact.persona,
                 permission_mode=fact.permission_mode, mode=fact.mode or "execute",
             )  # fmt: skip
@@ -153,7 +154,7 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
         case e.SessionTagged(tags=tags):
             return replace(h, tags=tags)
         case e.SessionRepointed(workspace=workspace, project_key=key):
-            return replace(h, workspace=workspace, project_key=key)
+            return replace(h, workspace=workspace, project_key=storable(key))
         case e.SettingsChanged():
             return _settings(h, fact)
         case e.OwnerChanged(process=process):
@@ -190,7 +191,10 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
 
 def _settings(h: Head, change: e.SettingsChanged) -> Head:
     named = ("model", "provider", "persona", "permission_mode", "workspace", "project_key")
-    return replace(h, **{name: value for name in named if (value := getattr(change, name)) is not None})
+    changed = {name: value for name in named if (value := getattr(change, name)) is not None}
+    if change.project_key is not None:
+        changed["project_key"] = storable(change.project_key)
+    return replace(h, **changed)
 
 
 def _plus(t: Totals, u: e.Usage) -> Totals:
