@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from bench.bare import BarePostgres, BareSqlite
 from bench.figure import Figure, Run, shown
@@ -62,25 +61,29 @@ async def _sqlite(run: Run, durability: str, synchronous: str, blocks: int) -> l
     away = BareSqlite(folder / "away.db", synchronous)
     hop = Hop()
     rows = [Rows() for _ in range(3)]
-    async with await journal.open(f"sqlite:///{folder}/ours.db", durability=durability) as ours:
-        # Each in a file of its own, so that the appends of one do not lengthen the log of another.
-        async with await journal.open(f"sqlite:///{folder}/direct.db", durability=durability) as by_hand:
-            agent, direct = await Agent.begin(ours), await Direct.begin(by_hand)
+    # Each in a file of its own, so that the appends of one do not lengthen the log of another.
+    async with (
+        await journal.open(f"sqlite:///{folder}/ours.db", durability=durability) as ours,
+        await journal.open(f"sqlite:///{folder}/direct.db", durability=durability) as by_hand,
+    ):
+        agent, direct = await Agent.begin(ours), await Direct.begin(by_hand)
 
-            def prepare(size: int) -> None:
-                for side in (agent, direct, *rows):
-                    side.prepare(size)
+        def prepare(size: int) -> None:
+            agent.prepare(size)
+            direct.prepare(size)
+            for side in rows:
+                side.prepare(size)
 
-            def through() -> asyncio.Future[None]:
-                these = rows[2].next()
-                return hop(lambda: away.append(these))
+        def through() -> asyncio.Future[None]:
+            these = rows[2].next()
+            return hop(lambda: away.append(these))
 
-            sides = [
-                agent.append, direct.append, rows[0].into(bare.append), rows[1].into(alone.insert), through,
-                lambda: hop(lambda: None),
-            ]  # fmt: skip
-            await alternate(sides, blocks=WARM // BLOCK, size=BLOCK, before=prepare)
-            times = await alternate(sides, blocks=blocks, size=BLOCK, before=prepare)
+        sides = [
+            agent.append, direct.append, rows[0].into(bare.append), rows[1].into(alone.insert), through,
+            lambda: hop(lambda: None),
+        ]  # fmt: skip
+        await alternate(sides, blocks=WARM // BLOCK, size=BLOCK, before=prepare)
+        times = await alternate(sides, blocks=blocks, size=BLOCK, before=prepare)
     hop.close()
     for each in (bare, alone, away):
         each.close()
@@ -95,7 +98,9 @@ async def postgres(run: Run, url: str) -> None:
         agent, direct = await Agent.begin(ours), await Direct.begin(ours)
 
         def prepare(size: int) -> None:
-            for side in (agent, direct, *rows):
+            agent.prepare(size)
+            direct.prepare(size)
+            for side in rows:
                 side.prepare(size)
 
         def through() -> asyncio.Future[None]:
@@ -146,7 +151,9 @@ async def by_length(run: Run) -> None:
             agents[0] = await _short(ours)
             for agent in agents:
                 agent.prepare(BLOCK)
-            taken = await alternate([agent.append for agent in agents], blocks=1, size=APPENDS, warm=number == 0)
+            taken = await alternate(
+                [agent.append for agent in agents], blocks=1, size=APPENDS, warm=number == 0
+            )
             for all_of_it, block in zip(times, taken, strict=True):
                 all_of_it.blocks += block.blocks
     medians = [t.p50 for t in times]
@@ -166,7 +173,3 @@ async def _short(ours: journal.Journal) -> Agent:
     agent = await Agent.begin(ours)
     await agent.append_many(APPENDS)
     return agent
-
-
-def files(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

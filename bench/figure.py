@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ class Figure:
     value: float
     """What is held against `bound`: a ratio, or `ours` itself where the promise is a plain figure."""
     bound: float
+    """Infinite where nothing was promised."""
     limit: str
     peer: str = ""
     """What `theirs` is."""
@@ -34,6 +36,10 @@ class Figure:
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
     @property
+    def promised(self) -> bool:
+        return isfinite(self.bound)
+
+    @property
     def ratio(self) -> float | None:
         return self.ours / self.theirs if self.theirs else None
 
@@ -42,7 +48,6 @@ class Figure:
 class Run:
     folder: Path
     quick: bool
-    stores: tuple[str, ...]
     figures: list[Figure] = field(default_factory=list)
     latencies: dict[str, list[float]] = field(default_factory=dict)
     """For the plots: seconds, by what they are of."""
@@ -52,8 +57,12 @@ class Run:
     def add(self, *figures: Figure) -> None:
         for figure in figures:
             self.figures.append(figure)
-            said = "ok  " if figure.met else "MISS"
-            theirs = "" if figure.theirs is None else f", {figure.peer or 'theirs'} {shown(figure.theirs, figure.unit)}"
+            said = {True: "ok  ", False: "MISS"}[figure.met] if figure.promised else "    "
+            theirs = (
+                ""
+                if figure.theirs is None
+                else f", {figure.peer or 'theirs'} {shown(figure.theirs, figure.unit)}"
+            )
             print(
                 f"{said} {figure.name}: {shown(figure.ours, figure.unit)}{theirs}"
                 f" -> {figure.value:.4g} (limit {figure.limit})",

@@ -11,7 +11,6 @@ from threading import Thread
 from time import perf_counter
 from typing import Any
 
-
 Side = Callable[[], Awaitable[object] | None]
 """One thing to time; what it returns is awaited if it is not None."""
 

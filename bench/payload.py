@@ -34,7 +34,9 @@ def turn(before: int, number: int) -> list[Step]:
     """The appends of turn `number`, which begins after seq `before`."""
     asked, started, called, _, running, *_ = range(before + 1, before + 1 + FACTS)
     call_id = f"call_{number:08}"
-    arguments = '{"path": "' + text(number, 160).replace("\n", " ").replace('"', "'").replace("\\", "/") + '"}'
+    arguments = (
+        '{"path": "' + text(number, 160).replace("\n", " ").replace('"', "'").replace("\\", "/") + '"}'
+    )
     reply = (e.Text(text(number + 1, 200)), e.ToolCall(call_id, "read_file", arguments))
     result = e.ToolFinished(
         turn=started, call_id=call_id, outcome="ok", parts=(e.Text(text(number + 2, 2048)),), tool=running, micros=5120
@@ -56,12 +58,6 @@ def steps(before: int) -> Iterator[Step]:
         yield from turn(before, number)
         before += FACTS
         number += 1
-
-
-def born(session: str) -> tuple[e.AnyFact, ...]:
-    """The first two facts of a session that this process runs."""
-    created = e.SessionCreated(session=session, workspace="/home/someone/project", title=f"Session {session}")
-    return created, e.OwnerChanged(epoch=1, process="bench", owner_kind="library")
 
 
 def text(number: int, size: int) -> str:

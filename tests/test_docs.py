@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import perdure
+from perdure import errors
 from perdure.cli import COMMANDS
+from perdure.codec import KINDS
 from perdure.config import Settings, load
 from perdure.config.settings import Provider
 from tools import docs
 
 ROOT = docs.ROOT
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+ERRORS = [
+    name for name, it in vars(errors).items() if isinstance(it, type) and issubclass(it, errors.PerdureError)
+]
+BIN = Path(sys.executable).parent
 
 
-@pytest.mark.parametrize("name", docs.PAGES)
+def fenced(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """The blocks of a page in these languages, indented ones too."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^ *```(\w+)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    return [(language, block) for language, block in found if language in languages]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+EXAMPLES = [
+    pytest.param(block, id=f"{name_of(page)}-{number}")
+    for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/how-to/*.md"))]
+    for number, (_, block) in enumerate(fenced(page, "python"), 1)
+]
+
+
+def run(command: list[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {"HOME": str(folder / "home"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", [*docs.PAGES, *docs.PARTS])
 def test_a_reference_page_is_what_the_code_says(name: str) -> None:
     assert name not in docs.differing(), "write it with: python -m tools.docs"
 
@@ -33,19 +73,86 @@ def test_every_command_has_a_page(path: str) -> None:
     assert f"\n## {path}\n" in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_event_has_a_page_and_an_example(kind: str) -> None:
+    assert f"\n### {kind}\n" in (ROOT / "docs/reference/events.md").read_text(encoding="utf-8")
+    assert f'{{"kind":"{kind}"' in (ROOT / "docs/explanation/journal-format.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_every_error_has_a_page(name: str) -> None:
+    assert f"\n## {name}\n" in (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in perdure.__all__ if name != "__version__"])
+def test_every_name_of_the_surface_has_a_page(name: str) -> None:
+    assert f"\nfrom perdure import {name} " in (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", EXAMPLES)
+def test_an_example_runs(block: str, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(block, encoding="utf-8")
+    done = run([sys.executable, "-W", "error", "example.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
+    script = ["set -e"]
+    for language, block in fenced(ROOT / "docs/tutorial.md", "python", "sh"):
+        if language == "sh":
+            script.append(block)
+        else:
+            name = block.partition("\n")[0].removeprefix("# ")
+            (tmp_path / name).write_text(block, encoding="utf-8")
+    done = run(["bash", "-c", "\n".join(script)], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = (tmp_path / "shown.txt").read_text().split()
+    before, mark, after = (tmp_path / "watched.txt").read_text().partition("[interrupted]")
+    assert len(shown) > 1
+    assert before.split()[: len(shown)] == shown
+    assert len(before.split()) <= len(shown) + 1
+    assert mark
+    assert after.endswith("[completed]\n")
+    assert ", 0 findings, " in done.stdout
+    assert "1 sessions, verified" in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_shown_as_an_example_exist(page: Path) -> None:
+    known = {context.command_path for context in docs.commands()}
+    for _, block in fenced(page, "sh", "console"):
+        for line in re.findall(r"^ *(?:\$ )?perdure( .*)?$", block, re.MULTILINE):
+            words = re.sub(r" --(db|database-url|home|workspace) \S+", "", line.partition("#")[0]).split()
+            path = "perdure"
+            while words and f"{path} {words[0]}" in known:
+                path = f"{path} {words.pop(0)}"
+            assert path != "perdure" or not words, line
+            for option in (word for word in words if word.startswith("--")):
+                assert any(option in opt.opts for c in docs.commands() if c.command_path == path
+                           for opt in c.command.params), line  # fmt: skip
+
+
 def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert not [name for name in COMMANDS if f"perdure {name}" not in readme]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for link, place in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
         if "://" not in link:
-            assert (page.parent / link).exists(), link
+            target = page.parent / link if link else page
+            assert target.exists(), link
+            assert not place or place in places(target), f"{link}#{place}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def places(page: Path) -> set[str]:
+    """What one may link to within a page: its headings, as the usual renderers name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_settings_shown_as_an_example_are_good_settings(page: Path, tmp_path: Path) -> None:
     for example in re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         file = tmp_path / "perdure" / "config.toml"

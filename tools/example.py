@@ -16,7 +16,7 @@ from perdure.journal import Journal, blob_of
 from perdure.journal.store import Append
 from perdure.testing.clock import ManualClock
 
-CREATED = 1_763_510_400_000_000
+CREATED = 1_795_046_400_000_000
 FORK = "n4sk0e8w2y6c1r9t7q5b"
 
 

@@ -174,7 +174,27 @@ def _state(s: Standing, fact: e.Fact) -> str:
 
 
 def _law(s: Standing, seq: int, fact: e.Fact) -> str:
+    # What turns are made of stands first, here and in the folds: a match tries one case after another.
     match fact:
+        case e.MessageSent(parts=parts, attachments=attachments):
+            return "" if parts or attachments else "the message is empty"
+        case e.TurnStarted(takes=takes):
+            return (f"turn {s.turn} is running" if s.turn else "") or _takes(s, takes)
+        case e.ModelCalled(turn=turn, purpose=purpose, takes=takes):
+            return _may_call(s, turn, purpose) or _takes(s, takes)
+        case e.ModelSpoke(call=call) | e.ModelReplied(call=call) | e.ModelLost(call=call):
+            return "" if any(c.seq == call for c in s.calls) else f"model call {call} is not open"
+        case e.ToolStarted(turn=turn, call_id=call_id):
+            return _in_turn(s, turn) or _may_start(s, call_id)
+        case e.ToolSpoke(tool=tool):
+            return "" if tool and any(o.tool == tool for o in s.owed) else f"tool {tool} is not running"
+        case e.ToolFinished(turn=turn, call_id=call_id, tool=tool):
+            owed = any(o.call_id == call_id and o.tool == (tool or 0) for o in s.owed)
+            return _in_turn(s, turn) or ("" if owed else f"tool call {call_id!r} is not open as {tool}")
+        case e.TurnEnded(turn=turn):
+            return _in_turn(s, turn) or _nothing_open(s)
+        case e.PhaseChanged(turn=turn):
+            return _in_turn(s, turn) or _phase(s.phase, fact)
         case e.SessionEnded():
             return "it has ended already" if s.ended else _busy(s)
         case e.SessionReopened():
@@ -193,30 +213,11 @@ def _law(s: Standing, seq: int, fact: e.Fact) -> str:
             return "" if share in s.shares else f"there is no share {share}"
         case e.SettingsChanged(model=model, persona=persona):
             return _busy(s) if model is not None or persona is not None else ""
-        case e.MessageSent(parts=parts, attachments=attachments):
-            return "" if parts or attachments else "the message is empty"
         case e.MessageWithdrawn(message=message) | e.MessageEdited(message=message):
             waiting = any(p.seq == message for p in s.pending)
             return "" if waiting else f"message {message} is not waiting to be taken"
         case e.CancelAsked(turn=turn):
             return "" if turn and turn == s.turn else f"turn {turn} is not running"
-        case e.TurnStarted(takes=takes):
-            return (f"turn {s.turn} is running" if s.turn else "") or _takes(s, takes)
-        case e.PhaseChanged(turn=turn):
-            return _in_turn(s, turn) or _phase(s.phase, fact)
-        case e.TurnEnded(turn=turn):
-            return _in_turn(s, turn) or _nothing_open(s)
-        case e.ModelCalled(turn=turn, purpose=purpose, takes=takes):
-            return _may_call(s, turn, purpose) or _takes(s, takes)
-        case e.ModelSpoke(call=call) | e.ModelReplied(call=call) | e.ModelLost(call=call):
-            return "" if any(c.seq == call for c in s.calls) else f"model call {call} is not open"
-        case e.ToolStarted(turn=turn, call_id=call_id):
-            return _in_turn(s, turn) or _may_start(s, call_id)
-        case e.ToolSpoke(tool=tool):
-            return "" if tool and any(o.tool == tool for o in s.owed) else f"tool {tool} is not running"
-        case e.ToolFinished(turn=turn, call_id=call_id, tool=tool):
-            owed = any(o.call_id == call_id and o.tool == (tool or 0) for o in s.owed)
-            return _in_turn(s, turn) or ("" if owed else f"tool call {call_id!r} is not open as {tool}")
         case e.ProcessStarted(tool=tool) | e.FileSaved(tool=tool):
             return "" if any(o.tool == tool for o in s.owed) else f"tool {tool} is not running"
         case e.ProcessFound(process=process) | e.ProcessEnded(process=process):
@@ -342,6 +343,37 @@ def _next(what: str, number: int, last: int) -> str:
 def _after(s: Standing, seq: int, event: e.Event) -> Standing:
     fact = event.fact
     match fact:
+        case e.MessageSent(role=role, run=run):
+            return replace(s, pending=(*s.pending, Pending(seq, role, run, event.ts)))
+        case e.TurnStarted(takes=takes):
+            taken = tuple(p for p in s.pending if p.seq not in takes)
+            return replace(s, turn=seq, phase="", cancel=0, asked_to_run=0, pending=taken)
+        case e.ModelCalled(purpose=purpose, takes=takes):
+            taken = tuple(p for p in s.pending if p.seq not in takes)
+            return replace(s, calls=(*s.calls, Call(seq, purpose)), pending=taken)
+        case e.ModelReplied(call=call, parts=parts):
+            answers = any(c.seq == call and c.purpose == "answer" for c in s.calls)
+            owed = tuple(Owed(p.call_id) for p in parts if isinstance(p, e.ToolCall)) if answers else ()
+            return replace(s, calls=_without(s.calls, call), owed=s.owed + owed)
+        case e.ToolStarted(call_id=call_id, repeatable=repeatable):
+            started = Owed(call_id, seq, repeatable)
+            if not call_id:
+                return replace(s, owed=(*s.owed, started))
+            at = next((i for i, o in enumerate(s.owed) if o.call_id == call_id and not o.tool), None)
+            if at is None:
+                at = next((i for i, o in enumerate(s.owed) if o.call_id == call_id), len(s.owed))
+            return replace(s, owed=(*s.owed[:at], started, *s.owed[at + 1 :]))
+        case e.ToolFinished(call_id=call_id, tool=tool):
+            at = next(
+                (i for i, o in enumerate(s.owed) if o.call_id == call_id and o.tool == (tool or 0)),
+                len(s.owed),
+            )
+            open_still = tuple(a for a in s.approvals if a.call_id != call_id)
+            return replace(s, owed=(*s.owed[:at], *s.owed[at + 1 :]), approvals=open_still)
+        case e.TurnEnded():
+            return replace(s, turn=0, phase="", cancel=0, owed=(), approvals=(), questions=())
+        case e.PhaseChanged(phase=phase):
+            return replace(s, phase=phase)
         case e.SessionCreated():
             return replace(s, created=True)
         case e.ForkedFrom():
@@ -366,45 +398,14 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:
             return replace(s, shares=tuple(x for x in s.shares if x != share))
         case e.OwnerChanged(epoch=epoch, process=process):
             return replace(s, epoch=epoch, process=process)
-        case e.MessageSent(role=role, run=run):
-            return replace(s, pending=(*s.pending, Pending(seq, role, run, event.ts)))
         case e.RunAsked():
             return replace(s, asked_to_run=seq)
         case e.MessageWithdrawn(message=message):
             return replace(s, pending=tuple(p for p in s.pending if p.seq != message))
         case e.CancelAsked():
             return replace(s, cancel=seq)
-        case e.TurnStarted(takes=takes):
-            taken = tuple(p for p in s.pending if p.seq not in takes)
-            return replace(s, turn=seq, phase="", cancel=0, asked_to_run=0, pending=taken)
-        case e.PhaseChanged(phase=phase):
-            return replace(s, phase=phase)
-        case e.TurnEnded():
-            return replace(s, turn=0, phase="", cancel=0, owed=(), approvals=(), questions=())
-        case e.ModelCalled(purpose=purpose, takes=takes):
-            taken = tuple(p for p in s.pending if p.seq not in takes)
-            return replace(s, calls=(*s.calls, Call(seq, purpose)), pending=taken)
-        case e.ModelReplied(call=call, parts=parts):
-            answers = any(c.seq == call and c.purpose == "answer" for c in s.calls)
-            owed = tuple(Owed(p.call_id) for p in parts if isinstance(p, e.ToolCall)) if answers else ()
-            return replace(s, calls=_without(s.calls, call), owed=s.owed + owed)
         case e.ModelLost(call=call):
             return replace(s, calls=_without(s.calls, call))
-        case e.ToolStarted(call_id=call_id, repeatable=repeatable):
-            started = Owed(call_id, seq, repeatable)
-            if not call_id:
-                return replace(s, owed=(*s.owed, started))
-            at = next((i for i, o in enumerate(s.owed) if o.call_id == call_id and not o.tool), None)
-            if at is None:
-                at = next((i for i, o in enumerate(s.owed) if o.call_id == call_id), len(s.owed))
-            return replace(s, owed=(*s.owed[:at], started, *s.owed[at + 1 :]))
-        case e.ToolFinished(call_id=call_id, tool=tool):
-            at = next(
-                (i for i, o in enumerate(s.owed) if o.call_id == call_id and o.tool == (tool or 0)),
-                len(s.owed),
-            )
-            open_still = tuple(a for a in s.approvals if a.call_id != call_id)
-            return replace(s, owed=(*s.owed[:at], *s.owed[at + 1 :]), approvals=open_still)
         case e.ProcessStarted():
             return replace(s, processes=(*s.processes, seq))
         case e.ProcessEnded(process=process):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
 from perdure.journal import Journal, open
@@ -10,6 +11,7 @@ from perdure.journal.memory import MemoryStore
 from perdure.journal.rows import Row, event_in, link_of
 from perdure.testing.clock import ManualClock
 from perdure.testing.contract import JournalContract
+from tests.postgres import fresh_database
 
 
 class TestMemory(JournalContract):
@@ -28,7 +30,7 @@ class TestMemory(JournalContract):
         store._rows[stored.stretch].append(row)
         event = event_in(row.seq, row.data, row.checksum)
         stored.head, stored.folded = row.seq, stored.folded.after(event)
-        stored.chain = link_of(row.seal) if row.seal else stored.chain
+        stored.chain = link_of(row.seal or b"")
 
 
 class TestSqlite(JournalContract):
@@ -36,7 +38,7 @@ class TestSqlite(JournalContract):
         return await open(f"sqlite:///{home}/a store/perdüre.db", clock=clock)
 
     async def inject(self, journal: Journal, session: str, row: Row) -> None:
-        db = apsw.Connection(journal.store.path.as_posix())  # type: ignore[attr-defined]
+        db = apsw.Connection(journal.store.url.removeprefix("sqlite:///"))
         with db:
             (stretch,) = db.execute(
                 "SELECT stretch FROM perdure_sessions WHERE id = ?", (session,)
@@ -50,3 +52,40 @@ class TestSqlite(JournalContract):
                 (row.seq, link_of(row.seal or b""), stretch),
             )
         db.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> str:
+    return fresh_database()
+
+
+class TestPostgres(JournalContract):
+    """In one database, emptied before each test: a new one for each would take longer than the tests."""
+
+    @pytest.fixture(autouse=True)
+    def _empty(self, address: str) -> None:
+        self.address = address
+        with psycopg.connect(address, autocommit=True) as db:
+            tables = [
+                name
+                for (name,) in db.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'perdure_%'")
+            ]
+            kept = [name for name in tables if name != "perdure_store"]
+            if kept:
+                db.execute(f"TRUNCATE {', '.join(kept)}")
+
+    async def open_another(self, home: Path, clock: ManualClock) -> Journal:
+        return await open(self.address, clock=clock)
+
+    async def inject(self, journal: Journal, session: str, row: Row) -> None:
+        with psycopg.connect(self.address) as db:
+            found = db.execute("SELECT stretch FROM perdure_sessions WHERE id = %s", (session,)).fetchone()
+            assert found is not None
+            db.execute(
+                "INSERT INTO perdure_events (stretch, seq, data, checksum, seal) VALUES (%s, %s, %s, %s, %s)",
+                (found[0], row.seq, row.data, row.checksum, row.seal),
+            )
+            db.execute(
+                "UPDATE perdure_sessions SET head = %s, chain = %s, folded = '' WHERE stretch = %s",
+                (row.seq, link_of(row.seal or b""), found[0]),
+            )

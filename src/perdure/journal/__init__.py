@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import ParamSpec, TypeVar
 from backports import zstd
 from msgspec import structs
 
-from perdure.codec import KINDS
+from perdure.codec import written
 from perdure.errors import CursorAhead, NotStorable, Refused, SessionNotFound, StoreUnavailable
 from perdure.events import AnyFact, Blob, Event, ForkedFrom, SessionCreated
 from perdure.journal.clock import Clock, SystemClock
@@ -53,6 +54,7 @@ log = logging.getLogger("perdure.journal")
 P = ParamSpec("P")
 R = TypeVar("R")
 PAGE = 500
+LONG_PAGE = 2000
 EVERYTHING = Wanted()
 LONGEST_KEY = 200
 
@@ -110,12 +112,15 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         """
         return await self.submit(Append(session, facts, key=key, blobs=await self.packed(blobs)))
 
-    async def submit(self, append: Append) -> Appended:
-        _check(append)
+    def submit(
+        self, append: Append, settled: Callable[[bool], None] | None = None
+    ) -> asyncio.Future[Appended]:
+        """Hand in an append; the answer comes when it is durable, or has been refused."""
+        _prepare(append)
         if append.key is None and self.store.answers_may_be_lost and not append.number:
             # Asked again under this key, should the answer be lost on its way.
             append = replace(append, key=f"once-{token_hex(8)}")
-        return await self._writer.append(append)
+        return self._writer.append(append, settled)
 
     async def fork(self, parent: str, *, at: int | None = None, title: str = "") -> str:
         """A new session that goes on from `parent` at a place where nothing is open, and shares its past."""
@@ -140,24 +145,31 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         return await self._reader(backwards, self.store, session, before, _positive(limit, "limit"))
 
     async def between(self, session: str, after: int, upto: int) -> AsyncIterator[Event]:
-        """Every event with after < seq <= upto, read page by page."""
-        while after < upto:
-            page = await self.read(session, after=after)
-            for event in page.events:
-                if event.seq <= upto:
-                    yield event
-            if not page.more:
-                return
-            after = page.upto
+        """Every event with after < seq <= upto, read page by page, the next one while this one is being used."""
+        page = await self.read(session, after=after, limit=LONG_PAGE)
+        while True:
+            more = page.more and page.upto < upto
+            coming = (
+                asyncio.ensure_future(self.read(session, after=page.upto, limit=LONG_PAGE)) if more else None
+            )
+            try:
+                for event in page.events:
+                    if event.seq <= upto:
+                        yield event
+                if coming is None:
+                    return
+                page = await coming
+            finally:
+                if coming is not None:
+                    coming.cancel()
 
-    async def events(self, session: str) -> AsyncIterator[Event]:
-        """The whole journal as it stands now."""
-        async for event in self.between(session, 0, (await self.head(session)).upto):
-            yield event
+    def events(self, session: str) -> AsyncIterator[Event]:
+        """The whole journal, as far as it goes when its last page is read."""
+        return self.between(session, 0, sys.maxsize)
 
     async def head(self, session: str) -> Listed:
         stored = await self._session(session)
-        return Listed(session, stored.head, stored.folded)
+        return Listed(session, stored.head, stored.folded, (stored.folded.updated_at, session))
 
     async def sessions(self, wanted: Wanted = EVERYTHING) -> list[Listed]:
         """Sessions by last activity, newest first; equal times by id. Filters hide, and `count` says how many."""
@@ -264,6 +276,8 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         return await self._reader(stored_session, self.store, session)
 
     def _stored(self, append: Append, appended: Appended) -> None:
+        if (owned := self.process.sessions.get(append.session)) is not None:
+            owned.hear(appended)
         self._following.appended(append.session, appended.head_before, appended.events)
 
     def _watch(self) -> None:
@@ -281,7 +295,9 @@ class Journal(AbstractAsyncContextManager["Journal"]):
             return
         self._closed = True
         try:
-            await self.process.leave()  # a store that cannot be written keeps us from saying good-bye, not from going
+            await (
+                self.process.leave()
+            )  # a store that cannot be written keeps us from saying good-bye, not from going
         finally:
             await self._following.close()
             await self._writer.close()
@@ -345,12 +361,10 @@ def new_sqlite_store(path: Path) -> Receiver:
     return SqliteStore(path, SystemClock())
 
 
-def _check(append: Append) -> None:
+def _prepare(append: Append) -> None:
     if not append.facts:
         raise NotStorable("an append needs at least one fact")
-    for fact in append.facts:
-        if KINDS.get(type(fact).__name__) is not type(fact):
-            raise NotStorable(f"{type(fact).__name__} is no fact that can be appended")
+    append.facts, append.written = zip(*map(written, append.facts), strict=True)
     if not is_id(append.session):
         if not append.create:
             raise SessionNotFound(append.session)

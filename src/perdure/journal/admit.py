@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from perdure.codec import written
 from perdure.errors import (
     AlreadyAppended,
     NotOwner,
@@ -21,7 +22,7 @@ from perdure.errors import (
     SessionNotFound,
     SessionReadOnly,
 )
-from perdure.events import Event, Fact, MessageSent
+from perdure.events import AnyFact, Event, Fact, MessageSent
 from perdure.journal.heads import HeadCache
 from perdure.journal.rows import Row, row_of
 from perdure.journal.store import Append, Appended, BlobRow, Kept, Stored
@@ -169,14 +170,14 @@ def _folded(append: Append, before: Stored, now: int) -> tuple[Stored, tuple[Eve
             append.session, "holds facts of a newer Perdure; it can be read here, not written"
         )
     events, rows = [], []
-    for fact in append.facts:
+    for fact, data in zip(append.facts, append.written or map(as_json, append.facts), strict=True):
         seq += 1
         key = append.key if seq == before.head + 1 else None
         event = Event(seq, now, 0 if fact.by == "anyone" else append.epoch, key, fact)
-        row, chain = row_of(event, chain)  # first, for it refuses what has not the types that the laws rely on
         if why := head.standing.objection(event):
             raise _refusal(append, head, fact, why)
         head = head.after(event)
+        row, chain = row_of(event, data, chain)
         events.append(event)
         rows.append(row)
     if not all(-(1 << 63) <= at < 1 << 63 for at in (head.updated_at, head.runnable_at or 0)):
@@ -186,6 +187,10 @@ def _folded(append: Append, before: Stored, now: int) -> tuple[Stored, tuple[Eve
         number = 0
     after = Stored(before.stretch, before.id, before.lineage, seq, chain, number, first, head)
     return after, tuple(events), rows
+
+
+def as_json(fact: AnyFact) -> bytes:
+    return written(fact)[1]
 
 
 def _refusal(append: Append, head: Head, fact: Fact, why: str) -> PerdureError:

@@ -266,9 +266,12 @@ async def prune(journal: Journal, hours: float, *, act: bool) -> list[Listed]:
         old += [
             one
             for one in page
-            if not one.head.pinned and one.head.standing.at_rest and one.head.owner is None
+            if one.head.updated_at < limit
+            and not one.head.pinned
+            and one.head.standing.at_rest
+            and one.head.owner is None
         ]
-        wanted = replace(wanted, after=(page[-1].head.updated_at, page[-1].id))
+        wanted = replace(wanted, after=page[-1].place)
     for one in old if act else ():
         await journal.append(one.id, SessionTrashed(reason=f"not used for {hours:g} hours"))
         log.info("pruned", extra={"session": one.id, "hours": hours})

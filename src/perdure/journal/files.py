@@ -6,8 +6,6 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from perdure.errors import StoreUnavailable
@@ -87,13 +85,11 @@ class LockFile:
         except OSError as why:
             raise StoreUnavailable(str(path), _advice(why)) from why
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         os.close(self._fd)

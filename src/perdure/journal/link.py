@@ -13,14 +13,14 @@ from perdure.errors import StoreDamaged, StoreUnavailable
 try:
     import psycopg
     from psycopg import conninfo, errors
-    from psycopg.types.numeric import Int8BinaryDumper
+
+    from perdure.journal.pipe import Pipe, Rows
 except ImportError as missing:
     raise StoreUnavailable(
         "postgresql:", f'needs a driver ({missing}); install it with: pip install "perdure[postgres]"'
     ) from missing
 
 T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 _DEFAULTS = {
     "connect_timeout": "10",
@@ -72,15 +72,15 @@ class Link:
         self._patience = patience
         on = "on" if durability == "power" else "off"
         self._settings = "; ".join(f"SET {s}" for s in (f"synchronous_commit = {on}", *_SETTINGS))
-        self._db: Connection | None = None
+        self._db: Pipe | None = None
 
     @property
     def pid(self) -> int:
         """The server's process for this connection, or 0."""
         db = self._db
-        return 0 if db is None or db.closed else db.info.backend_pid
+        return 0 if db is None else db.pid
 
-    def run(self, work: Callable[[Connection], T], tries: int = 5) -> T:
+    def run(self, work: Callable[[Pipe], T], tries: int = 5) -> T:
         """What `work` makes of the connection. It is done anew if the connection was lost, or if it collided."""
         with self._speaking():
             for left in reversed(range(tries)):
@@ -97,31 +97,20 @@ class Link:
                     raise
         raise AssertionError("unreachable")
 
-    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return self.run(lambda db: rows(db, sql, *values))
+    def rows(self, sql: str, *values: object) -> Rows:
+        return self.run(lambda db: db.rows(sql, *values))
 
-    def write(self, sql: str, *values: object) -> None:
-        self.run(lambda db: db.execute(sql, values))
-
-    def _connected(self, waiting: bool) -> Connection:
+    def _connected(self, waiting: bool) -> Pipe:
         if self._db is None:
             self._db = self._reconnect() if waiting else self._connect()
         return self._db
 
-    def _connect(self) -> Connection:
-        db: Connection = psycopg.connect(
-            **self._address,
-            client_encoding="utf8",
-            autocommit=True,
-            prepare_threshold=0,
-            cursor_factory=psycopg.RawCursor,
-        )
-        # The driver would choose int2, int4 or int8 by value, and prepare each statement once for every combination.
-        db.adapters.register_dumper(int, Int8BinaryDumper)
+    def _connect(self) -> Pipe:
+        db = psycopg.connect(**self._address, client_encoding="utf8", autocommit=True)
         db.execute(self._settings, prepare=False)
-        return db
+        return Pipe(db)
 
-    def _reconnect(self) -> Connection:
+    def _reconnect(self) -> Pipe:
         """A server that is started anew is away for a moment only."""
         until = time.monotonic() + self._patience
         pause = 0.02
@@ -166,10 +155,6 @@ class Link:
             raise StoreUnavailable(self.url, f"gave up ({_line(why)}); try again") from why
         except errors.UniqueViolation as why:
             raise StoreUnavailable(self.url, f"gave up ({_line(why)}); try again") from why
-
-
-def rows(db: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    return db.execute(sql, values, binary=True).fetchall()
 
 
 def masked(address: dict[str, Any]) -> str:

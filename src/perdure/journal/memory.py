@@ -99,7 +99,7 @@ class MemoryStore:
         found = sorted(self._wanted(wanted), key=_activity, reverse=True)
         if wanted.after is not None:
             found = [s for s in found if _activity(s) < wanted.after]
-        return [Listed(s.id, s.head, s.folded) for s in found[: wanted.limit]]
+        return [Listed(s.id, s.head, s.folded, _activity(s)) for s in found[: wanted.limit]]
 
     def count(self, wanted: Wanted) -> int:
         return sum(1 for _ in self._wanted(wanted))

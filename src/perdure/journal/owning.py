@@ -21,7 +21,7 @@ from perdure.errors import NotOwner, OwnedElsewhere, PerdureError, Refused
 from perdure.events import AnyFact, Event, OwnerChanged
 from perdure.journal.clock import Clock, boot_id
 from perdure.journal.files import Life, is_dead
-from perdure.journal.store import Append, BlobRow, ProcessRow
+from perdure.journal.store import Append, Appended, ProcessRow
 from perdure.views.head import Owner
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Process:
         self.name = name
         self.host = platform.node()
         self.ttl = ttl
-        self.sessions: set[str] = set()
+        self.sessions: dict[str, Owned] = {}
         self._journal = journal
         self._clock = clock
         self._folder = folder
@@ -119,6 +119,8 @@ class Owned:
         self._process = process
         self._number = 0
         self._turn = asyncio.Lock()
+        self._news: list[Event] = []
+        self._news_upto = upto
 
     def may_act(self) -> bool:
         """Ask immediately before any effect: False once the lease has run out, for then another may have begun it."""
@@ -129,22 +131,37 @@ class Owned:
 
         Raises `NotOwner` if another process has taken over: nothing was written, and nothing should be done.
         """
-        packed = await self._journal.packed(blobs)
-        # Shielded: a caller may stop waiting, but what was handed in is stored all the same. Were its number then not
-        # counted, the next append would go under it and be taken for this one, asked again.
-        return await asyncio.shield(asyncio.create_task(self._append(facts, packed)))
-
-    async def _append(self, facts: tuple[AnyFact, ...], blobs: tuple[BlobRow, ...]) -> list[Event]:
-        async with self._turn:
-            appended = await self._journal.submit(
-                Append(self.session, facts, epoch=self.epoch, number=self._number + 1, blobs=blobs)
+        packed = await self._journal.packed(blobs) if blobs else ()
+        await self._turn.acquire()
+        try:
+            # Its number is counted when it is stored, whether or not the caller still waits for it: otherwise the
+            # next append would go under the same number and be taken for this one, asked again.
+            answer = self._journal.submit(
+                Append(self.session, facts, epoch=self.epoch, number=self._number + 1, blobs=packed),
+                self._settled,
             )
-            self._number += 1
-            new = list(appended.events)
-            if appended.repeated or appended.head_before > self.upto:
-                new = [event async for event in self._journal.between(self.session, self.upto, appended.last)]
-            self.upto = appended.last
-            return new
+        except BaseException:
+            self._turn.release()
+            raise
+        appended = await answer
+        if self._news_upto >= appended.last:
+            news, self._news = self._news, []
+        else:
+            # Another process has appended too: only the store knows what.
+            news = [event async for event in self._journal.between(self.session, self.upto, appended.last)]
+            self._news, self._news_upto = [], appended.last
+        self.upto = self._news_upto
+        return news
+
+    def _settled(self, stored: bool) -> None:
+        self._number += stored
+        self._turn.release()
+
+    def hear(self, appended: Appended) -> None:
+        """This process made something durable in the session, its owner or anyone."""
+        if appended.head_before == self._news_upto:
+            self._news += appended.events
+            self._news_upto = appended.last
 
     async def release(self) -> None:
         """Let go, so that another process can take the session without waiting for anything."""
@@ -154,7 +171,7 @@ class Owned:
         except (NotOwner, Refused):
             pass  # another has taken it already: there is nothing to let go of
         finally:
-            self._process.sessions.discard(self.session)
+            self._process.sessions.pop(self.session, None)
 
 
 async def take(journal: Journal, process: Process, session: str, version: str) -> Owned:
@@ -164,7 +181,9 @@ async def take(journal: Journal, process: Process, session: str, version: str) -
         head = (await journal.head(session)).head
         if head.owner is not None and head.owner.process == process.id:
             if session in process.sessions:
-                raise OwnedElsewhere(session, f"this process ({process.kind} {process.name})".replace(" )", ")"))
+                raise OwnedElsewhere(
+                    session, f"this process ({process.kind} {process.name})".replace(" )", ")")
+                )
         elif head.owner is not None and await process.is_alive(head.owner):
             raise OwnedElsewhere(session, _introduced(head.owner))
         epoch = head.standing.epoch + 1
@@ -176,9 +195,9 @@ async def take(journal: Journal, process: Process, session: str, version: str) -
             appended = await journal.append(session, taken)
         except Refused:
             continue  # another took it between our look and our append; look again
-        process.sessions.add(session)
         log.info("restored", extra={"session": session, "epoch": epoch})
-        return Owned(journal, process, session, epoch, appended.last)
+        owned = process.sessions[session] = Owned(journal, process, session, epoch, appended.last)
+        return owned
 
 
 def _introduced(owner: Owner) -> str:

@@ -17,7 +17,8 @@ from perdure.journal.admit import Batch, Earlier, admit
 from perdure.journal.clock import Clock
 from perdure.journal.copying import copy_rows
 from perdure.journal.heads import HeadCache
-from perdure.journal.link import Connection, Link, rows
+from perdure.journal.link import Link
+from perdure.journal.pipe import Pipe, Question
 from perdure.journal.rows import event_in
 from perdure.journal.store import (
     Append,
@@ -44,16 +45,16 @@ _MIGRATING = 0x7065726475726521  # "perdure!", the advisory lock of whoever migr
 
 _SESSION = """
 SELECT stretch, id, lineage, lineage_upto, head, chain, batch, batch_seq, folded FROM perdure_sessions """
+_LOCK = _SESSION + "WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE"  # in one order for all: no deadlock
 _KEYS = """
 SELECT k.stretch, k.key, k.seq
 FROM unnest($1::text[], $2::text[]) AS a (id, key)
 JOIN perdure_sessions s ON s.id = a.id
 JOIN perdure_keys k ON k.stretch = ANY (s.stretch || s.lineage) AND k.key = a.key"""
-_NUMBERS = "SELECT nextval('perdure_stretches') FROM generate_series(1, $1)"
-# The driver types a null differently from a value, which would make another statement of it: null is said by an
-# empty seal and a negative time.
+_NUMBERS = "SELECT nextval('perdure_stretches') FROM generate_series(1, $1::bigint)"
+_NOTIFY = "SELECT pg_notify('perdure', id) FROM unnest($1::text[]) AS t (id)"
 _ADD_EVENTS = (
-    "INSERT INTO perdure_events SELECT a, b, c, d, nullif(e, '') FROM (VALUES {}) AS v (a, b, c, d, e)",
+    "INSERT INTO perdure_events (stretch, seq, data, checksum, seal) VALUES {}",
     ("bigint", "bigint", "bytea", "bigint", "bytea"),
 )
 _ADD_KEYS = ("INSERT INTO perdure_keys (stretch, key, seq) VALUES {}", ("bigint", "text", "bigint"))
@@ -65,13 +66,13 @@ ON CONFLICT (stretch, view, upto) DO UPDATE SET version = $3, state = $5"""
 _ADD_SESSION = """
 INSERT INTO perdure_sessions (stretch, head, chain, batch, batch_seq, state, project_key, title, updated_at,
                               runnable_at, folded, id, lineage, lineage_upto)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, -1), $11, $12, $13, $14)"""
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"""
 _UPDATE_SESSIONS = (
     """
 UPDATE perdure_sessions s
 SET head = v.head, chain = v.chain, batch = v.batch, batch_seq = v.batch_seq, state = v.state,
-    project_key = v.project_key, title = v.title, updated_at = v.updated_at,
-    runnable_at = nullif(v.runnable_at, -1), folded = v.folded
+    project_key = v.project_key, title = v.title, updated_at = v.updated_at, runnable_at = v.runnable_at,
+    folded = v.folded
 FROM (VALUES {}) AS v (stretch, head, chain, batch, batch_seq, state, project_key, title, updated_at, runnable_at,
                        folded)
 WHERE s.stretch = v.stretch""",
@@ -112,28 +113,31 @@ class PostgresStore:
         self.url = self._reading.url
         self._reading.run(lambda db: self._migrate(db, announce))
 
-    def _migrate(self, db: Connection, announce: Callable[[str], None]) -> None:
+    def _migrate(self, db: Pipe, announce: Callable[[str], None]) -> None:
         layout = _layout(db)
         migrate.check(self.url, layout)
         if layout == migrate.LAYOUT:
             return
-        with db.transaction():
-            db.execute("SELECT pg_advisory_xact_lock($1)", (_MIGRATING,))
-            layout = _layout(db)  # several processes may have come this far; the first one does it
-            migrate.check(self.url, layout)
-            if layout == migrate.LAYOUT:
-                return
-            if (encoding := rows(db, "SHOW server_encoding")[0][0]) != "UTF8":
-                raise StoreUnavailable(
-                    self.url, f"this database keeps text as {encoding}; create one WITH ENCODING 'UTF8'"
-                )
-            if layout:
-                announce(
-                    f"perdure: upgrading {self.url} from layout {layout} to {migrate.LAYOUT} in one transaction, so that "
-                    "nothing can be left half done; `perdure backup FILE` or pg_dump makes a copy"
-                )
-            migrate.apply("postgres", layout, lambda sql: db.execute(sql, prepare=False))
-            _set_layout(db)
+        db.rows("BEGIN")
+        db.rows("SELECT pg_advisory_xact_lock($1)", _MIGRATING)
+        layout = _layout(db)  # several processes may have come this far; the first one does it
+        migrate.check(self.url, layout)
+        if layout != migrate.LAYOUT:
+            self._lay_out(db, layout, announce)
+        db.rows("COMMIT")
+
+    def _lay_out(self, db: Pipe, layout: int, announce: Callable[[str], None]) -> None:
+        if (encoding := db.rows("SHOW server_encoding")[0][0]) != "UTF8":
+            raise StoreUnavailable(
+                self.url, f"this database keeps text as {encoding}; create one WITH ENCODING 'UTF8'"
+            )
+        if layout:
+            announce(
+                f"perdure: upgrading {self.url} from layout {layout} to {migrate.LAYOUT} in one transaction, so that "
+                "nothing can be left half done; `perdure backup FILE` or pg_dump makes a copy"
+            )
+        migrate.apply("postgres", layout, db.rows)
+        _set_layout(db)
         if layout:
             log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
 
@@ -144,51 +148,49 @@ class PostgresStore:
         answered, the batch is submitted once more: what was stored after all is found by its keys and numbers."""
         return self._writing.run(lambda db: self._commit(db, appends))
 
-    def _commit(self, db: Connection, appends: Sequence[Append]) -> list[Appended | Exception]:
+    def _commit(self, db: Pipe, appends: Sequence[Append]) -> list[Appended | Exception]:
         keyed = [(a.session, a.key) for a in appends if a.key is not None]
-        births = sum(a.create for a in appends)
-        with db.pipeline():
-            db.execute("BEGIN")
-            # In order of id, for all: so no two processes can each wait for what the other has locked.
-            ids = sorted({a.session for a in appends})
-            locked = _ask(db, _SESSION + "WHERE id = ANY ($1) ORDER BY id FOR UPDATE", ids)
-            found = _ask(db, _KEYS, [id for id, _ in keyed], [key for _, key in keyed]) if keyed else list
-            numbers = _ask(db, _NUMBERS, births) if births else list
-            stored = {s.id: s for s in (self._stored(db, row) for row in locked())}
-            keys = {(stretch, key): seq for stretch, key, seq in found()}
-            new = iter([number for (number,) in numbers()])
-            now = self._clock.wall()
-            batch = admit(appends, stored, _earlier(db, keys), lambda: next(new), now, _own(db))
-            self._write(db, batch)
-            db.execute("COMMIT")
+        _, locked, found, new = db.together(
+            [
+                ("BEGIN", ()),
+                (_LOCK, (sorted({a.session for a in appends}),)),
+                (_KEYS, ([id for id, _ in keyed], [key for _, key in keyed])),
+                (_NUMBERS, (sum(a.create for a in appends),)),
+            ]
+        )
+        stored = {s.id: s for s in (self._stored(db, row) for row in locked)}
+        keys = {(stretch, key): seq for stretch, key, seq in found}
+        numbers = iter([number for (number,) in new])
+        now = self._clock.wall()
+        batch = admit(appends, stored, _earlier(db, keys), lambda: next(numbers), now, _own(db))
+        db.together([*self._writes(batch), ("COMMIT", ())])
         return batch.outcomes
 
-    def _write(self, db: Connection, batch: Batch) -> None:
-        # In an order that is the same for all here, too: another process may be about to add the same.
+    def _writes(self, batch: Batch) -> Iterator[Question]:
+        # In an order that is the same for all: another process may be about to add the same session or blob.
         for s in sorted(batch.new, key=lambda s: s.id):
             old, upto = [a for a, _ in s.lineage], [b for _, b in s.lineage]
-            db.execute(_ADD_SESSION, (*self._row(s), s.id, old, upto))
+            yield _ADD_SESSION, (*self._row(s), s.id, old, upto)
         for b in sorted(batch.blobs, key=lambda b: b.hash):
-            db.execute(_ADD_BLOB, (b.hash, b.size, b.packed, b.data))
-        _spread(db, *_ADD_EVENTS, [(of, r.seq, r.data, r.checksum, r.seal or b"") for of, r in batch.rows])
-        _spread(db, *_ADD_KEYS, batch.keys)
-        for stretch, kept in batch.kept:
-            db.execute(_ADD_FOLD, (stretch, kept.view, kept.version, kept.upto, kept.state))
-        _spread(db, *_UPDATE_SESSIONS, [self._row(after) for _, after in batch.changed.values()])
+            yield _ADD_BLOB, (b.hash, b.size, b.packed, b.data)
+        yield from _spread(_ADD_EVENTS, [(of, r.seq, r.data, r.checksum, r.seal) for of, r in batch.rows])
+        yield from _spread(_ADD_KEYS, batch.keys)
+        for stretch, k in batch.kept:
+            yield _ADD_FOLD, (stretch, k.view, k.version, k.upto, k.state)
+        yield from _spread(_UPDATE_SESSIONS, [self._row(after) for _, after in batch.changed.values()])
         if touched := [*batch.changed, *(s.id for s in batch.new)]:
-            db.execute("SELECT pg_notify('perdure', id) FROM unnest($1::text[]) AS t (id)", (touched,))
+            yield _NOTIFY, (touched,)
 
     def _row(self, s: Stored) -> tuple[object, ...]:
         h = s.folded
-        due = -1 if h.runnable_at is None else h.runnable_at
         return (
             s.stretch, s.head, s.chain, s.batch, s.batch_seq, h.state, h.project_key, h.title, h.updated_at,
-            due, self._heads.packed(h),
+            h.runnable_at, self._heads.packed(h),
         )  # fmt: skip
 
     # Reading
 
-    def _stored(self, db: Connection, row: tuple[Any, ...]) -> Stored:
+    def _stored(self, db: Pipe, row: tuple[Any, ...]) -> Stored:
         stretch, id, old, upto, head, chain, batch, batch_seq, folded = row
         lineage = tuple(zip(old, upto, strict=True))
         stored = Stored(stretch, id, lineage, head, chain, batch, batch_seq, HeadCache.EMPTY)
@@ -196,8 +198,8 @@ class PostgresStore:
         return stored
 
     def session(self, id: str) -> Stored | None:
-        def one(db: Connection) -> Stored | None:
-            found = rows(db, _SESSION + "WHERE id = $1", id)
+        def one(db: Pipe) -> Stored | None:
+            found = db.rows(_SESSION + "WHERE id = $1", id)
             return self._stored(db, found[0]) if found else None
 
         return self._reading.run(one)
@@ -219,9 +221,9 @@ class PostgresStore:
         where, values = _where(wanted, after=True)
         sql = f"{_SESSION}{where} ORDER BY updated_at DESC, id DESC LIMIT {wanted.limit:d}"
 
-        def listed(db: Connection) -> list[Listed]:
-            found = [self._stored(db, row) for row in rows(db, sql, *values)]
-            return [Listed(s.id, s.head, s.folded) for s in found]
+        def listed(db: Pipe) -> list[Listed]:
+            found = [self._stored(db, row) for row in db.rows(sql, *values)]
+            return [Listed(s.id, s.head, s.folded, (s.folded.updated_at, s.id)) for s in found]
 
         return self._reading.run(listed)
 
@@ -280,15 +282,19 @@ class PostgresStore:
         return [Kept(*row) for row in found]
 
     def keep(self, stretch: int, kept: Kept) -> None:
-        def keep(db: Connection) -> None:
-            with db.transaction():
-                db.execute("DELETE FROM perdure_folds WHERE stretch = $1 AND view = $2", (stretch, kept.view))
-                db.execute(_ADD_FOLD, (stretch, kept.view, kept.version, kept.upto, kept.state))
-
-        self._writing.run(keep)
+        self._writing.run(
+            lambda db: db.together(
+                [
+                    ("BEGIN", ()),
+                    ("DELETE FROM perdure_folds WHERE stretch = $1 AND view = $2", (stretch, kept.view)),
+                    (_ADD_FOLD, (stretch, kept.view, kept.version, kept.upto, kept.state)),
+                    ("COMMIT", ()),
+                ]
+            )
+        )
 
     def forget(self, stretch: int, kept: Kept) -> None:
-        self._writing.write(
+        self._writing.rows(
             "DELETE FROM perdure_folds WHERE stretch = $1 AND view = $2 AND upto = $3",
             stretch,
             kept.view,
@@ -305,7 +311,7 @@ class PostgresStore:
         return ProcessRow(*found[0]) if found else None
 
     def renew(self, process: ProcessRow, ttl: float) -> None:
-        self._writing.write(
+        self._writing.rows(
             "INSERT INTO perdure_processes (id, about, host, boot, lock, expires) "
             "VALUES ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6)) ON CONFLICT (id) "
             "DO UPDATE SET about = $2, host = $3, boot = $4, lock = $5, expires = excluded.expires",
@@ -313,7 +319,7 @@ class PostgresStore:
         )  # fmt: skip
 
     def retire(self, process: str) -> None:
-        self._writing.write("DELETE FROM perdure_processes WHERE id = $1", process)
+        self._writing.rows("DELETE FROM perdure_processes WHERE id = $1", process)
 
     def desk(self, kind: str, name: str) -> bytes | None:
         found = self._reading.rows("SELECT value FROM perdure_desk WHERE kind = $1 AND name = $2", kind, name)
@@ -321,16 +327,16 @@ class PostgresStore:
 
     def put_on_desk(self, kind: str, name: str, value: bytes | None) -> None:
         if value is None:
-            self._writing.write("DELETE FROM perdure_desk WHERE kind = $1 AND name = $2", kind, name)
+            self._writing.rows("DELETE FROM perdure_desk WHERE kind = $1 AND name = $2", kind, name)
         else:
-            self._writing.write(
+            self._writing.rows(
                 "INSERT INTO perdure_desk (kind, name, value) VALUES ($1, $2, $3) "
                 "ON CONFLICT (kind, name) DO UPDATE SET value = $3",
                 kind, name, value,
             )  # fmt: skip
 
     def drop(self, stretch: int, seqs: Sequence[int]) -> None:
-        self._writing.write(
+        self._writing.rows(
             "DELETE FROM perdure_events WHERE stretch = $1 AND seq = ANY ($2::bigint[]) AND seal IS NULL",
             stretch, list(seqs),
         )  # fmt: skip
@@ -339,15 +345,17 @@ class PostgresStore:
         return dict(self._reading.rows("SELECT key, seq FROM perdure_keys WHERE stretch = $1", stretch))
 
     def rederive(self, stored: Stored, keys: Mapping[str, int]) -> bool:
-        def rederive(db: Connection) -> bool:
-            with db.transaction():
-                lock = "SELECT head FROM perdure_sessions WHERE stretch = $1 FOR UPDATE"
-                if rows(db, lock, stored.stretch) != [(stored.head,)]:
-                    return False
-                db.execute("DELETE FROM perdure_keys WHERE stretch = $1", (stored.stretch,))
-                _spread(db, *_ADD_KEYS, [(stored.stretch, key, seq) for key, seq in keys.items()])
-                _spread(db, *_UPDATE_SESSIONS, [self._row(stored)])
-                return True
+        added = [(stored.stretch, key, seq) for key, seq in keys.items()]
+
+        def rederive(db: Pipe) -> bool:
+            lock = "SELECT head FROM perdure_sessions WHERE stretch = $1 FOR UPDATE"
+            _, head = db.together([("BEGIN", ()), (lock, (stored.stretch,))])
+            same = head == [(stored.head,)]
+            if same:
+                db.rows("DELETE FROM perdure_keys WHERE stretch = $1", stored.stretch)
+                db.together([*_spread(_ADD_KEYS, added), *_spread(_UPDATE_SESSIONS, [self._row(stored)])])
+            db.rows("COMMIT")
+            return same
 
         return self._writing.run(rederive)
 
@@ -401,16 +409,16 @@ class _Watch:
         self._followed = followed
         self._moved = moved
         self._writing = writing
-        self._listening: Connection | None = None
+        self._listening: Pipe | None = None
         self._known: set[str] = set()
         self._due = 0.0
 
-    def look(self, db: Connection) -> None:
+    def look(self, db: Pipe) -> None:
         if db is not self._listening:
-            db.execute("LISTEN perdure")
+            db.rows("LISTEN perdure")
             self._listening, self._due = db, 0.0
         # What this process appends its followers have heard of already.
-        woken = {n.payload for n in db.notifies(timeout=_TICK, stop_after=1) if n.pid != self._writing()}
+        woken = {wake.payload for wake in db.heard(_TICK) if wake.pid != self._writing()}
         names = set(self._followed())
         now = time.monotonic()
         if now >= self._due or not names <= self._known:
@@ -419,33 +427,28 @@ class _Watch:
             self._moved(_heads(db, wanted))
 
 
-def _layout(db: Connection) -> int:
-    if rows(db, "SELECT to_regclass('perdure_store') IS NULL")[0][0]:
+def _layout(db: Pipe) -> int:
+    if db.rows("SELECT to_regclass('perdure_store') IS NULL")[0][0]:
         return 0
-    found = rows(db, "SELECT value FROM perdure_store WHERE name = 'layout'")
+    found = db.rows("SELECT value FROM perdure_store WHERE name = 'layout'")
     return int(found[0][0]) if found else 0
 
 
-def _set_layout(db: Connection) -> None:
-    db.execute("CREATE TABLE IF NOT EXISTS perdure_store (name text PRIMARY KEY, value text NOT NULL)")
+def _set_layout(db: Pipe) -> None:
+    db.rows("CREATE TABLE IF NOT EXISTS perdure_store (name text PRIMARY KEY, value text NOT NULL)")
     add = "INSERT INTO perdure_store VALUES ($1, $2) ON CONFLICT (name) DO "
-    db.execute(add + "UPDATE SET value = $2", ("layout", str(migrate.LAYOUT)))
-    db.execute(add + "NOTHING", ("writes", "1"))
+    db.rows(add + "UPDATE SET value = $2", "layout", str(migrate.LAYOUT))
+    db.rows(add + "NOTHING", "writes", "1")
 
 
-def _ask(db: Connection, sql: str, *values: object) -> Callable[[], list[tuple[Any, ...]]]:
-    """Send a question into the pipeline now, and have its answer when it is called for."""
-    return db.execute(sql, values, binary=True).fetchall
-
-
-def _spread(db: Connection, sql: str, types: tuple[str, ...], values: Sequence[Sequence[object]]) -> None:
-    """Run a statement over many rows. In a long list of VALUES a row costs a quarter of what a statement of its own
-    would; the lists come in few lengths, so that each is prepared once."""
+def _spread(statement: tuple[str, tuple[str, ...]], values: Sequence[Sequence[object]]) -> Iterator[Question]:
+    """A statement over many rows. In a long list of VALUES a row costs a quarter of what a statement of its own would;
+    the lists come in few lengths, so that each is prepared once."""
     at = 0
     for length in (64, 8, 1):
         while len(values) - at >= length:
             some = values[at : at + length]
-            db.execute(_sized(sql, types, length), [value for row in some for value in row])
+            yield _sized(*statement, length), [value for row in some for value in row]
             at += length
 
 
@@ -456,15 +459,15 @@ def _sized(sql: str, types: tuple[str, ...], length: int) -> str:
     return sql.format(", ".join(f"({', '.join(line)})" for line in lines))
 
 
-def _events(db: Connection, stretch: int, after: int, upto: int, limit: int, backwards: bool) -> PageOfEvents:
+def _events(db: Pipe, stretch: int, after: int, upto: int, limit: int, backwards: bool) -> PageOfEvents:
     sql = _BACKWARDS if backwards else _FORWARDS
-    found = rows(db, sql, stretch, after, upto, limit + 1, PAGE_BYTES)
+    found = db.rows(sql, stretch, after, upto, limit + 1, PAGE_BYTES)
     page = found[-limit:] if backwards else found[:limit]
     more = bool(page) and page[0 if backwards else -1][3] is not None
     return PageOfEvents([event_in(seq, data, checksum) for seq, data, checksum, _ in page], more)
 
 
-def _all_events(db: Connection, stored: Stored) -> Iterator[Event]:
+def _all_events(db: Pipe, stored: Stored) -> Iterator[Event]:
     after = 0
     for stretch, upto in walk(stored):
         while after < upto:
@@ -473,9 +476,7 @@ def _all_events(db: Connection, stored: Stored) -> Iterator[Event]:
             after = page.events[-1].seq if page.more else upto
 
 
-def _earlier(
-    db: Connection, keys: Mapping[tuple[int, str], int]
-) -> Callable[[Stored, str, int], Earlier | None]:
+def _earlier(db: Pipe, keys: Mapping[tuple[int, str], int]) -> Callable[[Stored, str, int], Earlier | None]:
     def find(stored: Stored, key: str, count: int) -> Earlier | None:
         for stretch, upto in walk(stored):
             seq = keys.get((stretch, key))
@@ -487,15 +488,15 @@ def _earlier(
     return find
 
 
-def _own(db: Connection) -> Callable[[Stored, int, int], Sequence[Event]]:
+def _own(db: Pipe) -> Callable[[Stored, int, int], Sequence[Event]]:
     def read(stored: Stored, first: int, count: int) -> Sequence[Event]:
         return _events(db, stored.stretch, first - 1, first - 1 + count, count, False).events
 
     return read
 
 
-def _heads(db: Connection, ids: Iterable[str]) -> dict[str, int]:
-    return dict(rows(db, "SELECT id, head FROM perdure_sessions WHERE id = ANY ($1::text[])", list(ids)))
+def _heads(db: Pipe, ids: Iterable[str]) -> dict[str, int]:
+    return dict(db.rows("SELECT id, head FROM perdure_sessions WHERE id = ANY ($1::text[])", list(ids)))
 
 
 def _where(wanted: Wanted, *, after: bool) -> tuple[str, list[object]]:

@@ -29,6 +29,8 @@ def forwards(store: Store, session: str, after: int, limit: int) -> Page:
     for stretch, upto in walk(stored):
         if after >= upto:
             continue
+        if len(events) == limit:  # every stretch holds a fact at least
+            return Page(events, events[-1].seq, True)
         page = store.events(stretch, after, upto, limit - len(events), False)
         events += page.events
         if page.more:
@@ -42,6 +44,8 @@ def backwards(store: Store, session: str, before: int | None, limit: int) -> Pag
     last = stored.head if before is None else min(before - 1, stored.head)
     events: list[Event] = []
     for stretch, low, high in reversed(list(_spans(stored, last))):
+        if len(events) == limit:
+            return Page(events, last, True)
         page = store.events(stretch, low, high, limit - len(events), True)
         events = page.events + events
         if page.more:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from backports import zstd
 from xxhash import xxh3_64_intdigest
 
-from perdure.codec import decode, encode
+from perdure.codec import decode, enveloped
 from perdure.events import Erased, Event, Unknown, Unreadable
 
 PACK_FROM = 4096
@@ -35,11 +35,11 @@ class Row(NamedTuple):
     """Salt and link; the link alone once erased; None for a piece."""
 
 
-def row_of(event: Event, chain: bytes) -> tuple[Row, bytes]:
-    """The row for an event, and the chain after it."""
-    plain = encode(event)
+def row_of(event: Event, fact: bytes, chain: bytes) -> tuple[Row, bytes]:
+    """The row for an event whose fact was written as `fact`, and the chain after it."""
+    plain = enveloped(event, fact)
     data = zstd.compress(plain, 3) if len(plain) >= PACK_FROM else plain
-    if event.fact.piece:  # type: ignore[union-attr]  # encode() has refused what is no fact
+    if event.fact.piece:  # type: ignore[union-attr]  # what is no fact has not been written
         return Row(event.seq, data, checksum(data), None), chain
     salt = os.urandom(SALT)
     link = linked(chain, salt, plain)

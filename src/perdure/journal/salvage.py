@@ -1,8 +1,9 @@
 """Saving what is intact from a damaged SQLite file into a fresh store.
 
 Every row carries what is needed to recognise it: an event its checksum, content its hash, a session its id. So the
-file's own structure is not trusted at all. Rows are found page by page, each is believed only if it proves itself,
-and what holds the sessions together (heads, keys, kept folds) is folded anew.
+file's own structure is not trusted at all. Rows are found page by page, each is believed only if it proves itself, the
+chain decides between two that claim one place (see `piecing`), and what holds the sessions together (keys, kept folds,
+heads) is folded anew.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from backports import zstd
 from perdure.errors import StoreUnavailable
 from perdure.events import Erased, Event, ForkedFrom, SessionCreated, Unreadable
 from perdure.journal import new_sqlite_store
-from perdure.journal.care import broken_rows
-from perdure.journal.heads import fold
+from perdure.journal.heads import fold, unpacked
 from perdure.journal.pages import Row as Found
 from perdure.journal.pages import Scan, rows
-from perdure.journal.reading import everything
+from perdure.journal.piecing import Pieced, blank, piece_together
+from perdure.journal.reading import chain_at, everything
 from perdure.journal.rows import checksum, event_in
 from perdure.journal.store import BlobRow, Lineage, RawEvent, Receiver, Stored
 from perdure.views.head import Head
 
 _STRETCH = 32
+_FURTHEST = 100_000
+"""How many events a session's row may claim beyond the last one found before it is taken for damaged."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,30 @@ class Saved:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Named:
+    """What a row of the list of sessions says of one of them."""
+
+    stretch: int
+    id: str
+    lineage: Lineage = ()
+    head: int = 0
+    chain: bytes = b""
+    batch: int = 0
+    batch_seq: int = 0
+    folded: Head | None = None
+    """None if its own row was not found, or contradicts itself."""
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """Everything found that may be part of a session and could not be decided where it was found."""
+
+    named: dict[int, list[_Named]] = field(default_factory=dict)
+    rivals: dict[int, dict[int, list[RawEvent]]] = field(default_factory=dict)
+    """By stretch and seq: rows whose place was taken by another when they were found."""
+
+
 async def salvage(damaged: Path, target: Path, told: Callable[[str], None] = lambda _: None) -> Saved:
     """Write every intact event of `damaged` into a fresh store at `target`, and say what is missing.
 
@@ -56,28 +83,23 @@ async def salvage(damaged: Path, target: Path, told: Callable[[str], None] = lam
 def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
     if target.exists():
         raise StoreUnavailable(str(target), "is there already; name a new file")
-    if not damaged.exists():
-        raise StoreUnavailable(str(damaged), "is not there; name the damaged file")
+    if not damaged.is_file():
+        raise StoreUnavailable(
+            str(damaged), "is not there; name the damaged file, or make an empty one beside its -wal file"
+        )
     saved, scan = Saved(), Scan()
     store = new_sqlite_store(target)
     try:
-        named: dict[int, _Named] = {}
         told(f"reading {damaged}")
-        for batch in _batches(rows(damaged, scan)):
-            events = [event for row in batch if (event := _event_in(row))]
-            blobs = [blob for row in batch if (blob := _blob_in(row))]
-            for row in batch:
-                if session := _session_in(row):
-                    known = named.get(session.stretch)
-                    if known is None or known.head < session.head:
-                        named[session.stretch] = session
-            store.receive(events, blobs)
-            saved.blobs += len(blobs)
-        _name_the_nameless(store, named, saved)
-        told(f"putting {len(named)} sessions together")
-        for stretch in sorted(named):
-            _put_together(store, named, stretch, saved)
-        saved.notes += _read_desk(damaged, store)
+        evidence = _gather(damaged, scan, store, saved)
+        sessions = _identified(store, evidence)
+        told(f"putting {len(sessions)} sessions together")
+        erased = False
+        for one in sessions:
+            erased |= _put_together(store, one, evidence.rivals.get(one.stretch, {}), saved)
+        if erased:
+            saved.blobs -= store.drop_unnamed(_contents(store, sessions))
+        saved.notes += _read_the_rest(damaged, store)
         saved.notes += scan.notes
         if scan.unreadable_cells:
             saved.notes.append(f"{scan.unreadable_cells} rows are partly there and cannot be read")
@@ -86,16 +108,21 @@ def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
     return saved
 
 
-@dataclass(slots=True)
-class _Named:
-    stretch: int
-    id: str
-    lineage: Lineage = ()
-    head: int = 0
-    batch: int = 0
-    batch_seq: int = 0
-    found: bool = True
-    """Its own row was there, so `head` says how far it went."""
+# Gathering
+
+
+def _gather(damaged: Path, scan: Scan, store: Receiver, saved: Saved) -> _Evidence:
+    evidence = _Evidence()
+    for batch in _batches(rows(damaged, scan)):
+        events = [event for row in batch if (event := _event_in(row))]
+        blobs = [blob for row in batch if (blob := _blob_in(row))]
+        for row in batch:
+            if named := _session_in(row):
+                evidence.named.setdefault(named.stretch, []).append(named)
+        for rival in store.receive(events, blobs):
+            evidence.rivals.setdefault(rival.stretch, {}).setdefault(rival.seq, []).append(rival)
+        saved.blobs += len({blob.hash for blob in blobs})
+    return evidence
 
 
 def _batches(found: Iterator[Found]) -> Iterator[list[Found]]:
@@ -113,9 +140,7 @@ def _batches(found: Iterator[Found]) -> Iterator[list[Found]]:
 def _event_in(row: Found) -> RawEvent | None:
     match row.values:
         case [None, bytes(data), int(check), bytes() | None as seal] if row.rowid > 1 << _STRETCH:
-            whole = checksum(data) == check and not isinstance(
-                _decoded(row.rowid, data, check).fact, Unreadable
-            )
+            whole = checksum(data) == check and not isinstance(_decoded(row.rowid, data, check).fact, Unreadable)
             if whole and (seal is None or len(seal) in (32, 48)):
                 return RawEvent(row.rowid >> _STRETCH, row.rowid & 0xFFFFFFFF, data, check, seal)
     return None
@@ -132,88 +157,153 @@ def _blob_in(row: Found) -> BlobRow | None:
                 content = zstd.decompress(data) if packed else data
             except zstd.ZstdError:
                 return None
-            return BlobRow(hash, size, bool(packed), data) if sha256(content).digest() == hash else None
+            if len(content) == size and sha256(content).digest() == hash:
+                return BlobRow(hash, size, bool(packed), data)
     return None
 
 
 def _session_in(row: Found) -> _Named | None:
+    """A row of the list has no checksum, but says twice who it is: in a column, and in the head it holds."""
     match row.values:
-        case [None, str(id), str(lineage), int(head), bytes(), str(), str(), str(), int(), bytes(), *later]:
+        case [None, str(id), str(lineage), int(head), bytes(chain), str(), str(), str(), int(), bytes(folded), *later]:
             try:
                 spans = tuple((int(a), int(b)) for a, b in json.loads(lineage))
+                head_of_it = unpacked(folded)
             except (ValueError, TypeError):
                 return None
             batch, batch_seq = (later[0], later[1]) if len(later) > 1 else (0, 0)
-            if not (isinstance(batch, int) and isinstance(batch_seq, int)):
+            believable = isinstance(batch, int) and isinstance(batch_seq, int) and 0 < head < 1 << _STRETCH
+            if not believable or head_of_it.session != id or head_of_it.standing.seq > head:
                 return None
-            return _Named(row.rowid, id, spans, head, batch, batch_seq)
+            return _Named(row.rowid, id, spans, head, chain, batch, batch_seq, head_of_it)
     return None
 
 
-def _name_the_nameless(store: Receiver, named: dict[int, _Named], saved: Saved) -> None:
-    """Sessions whose own row is lost are named by their first event, which says who they are."""
-    for stretch, first, last in store.stretches():
-        if stretch in named:
-            continue
-        event = store.events(stretch, first - 1, first, 1, False).events[0]
-        match event.fact:
-            case SessionCreated(session=id):
-                named[stretch] = _Named(stretch, id, (), last, found=False)
-            case ForkedFrom(session=id, parent=parent, at=at):
-                named[stretch] = _Named(stretch, id, _lineage_of(named, parent, at), last, found=False)
-            case _:
-                named[stretch] = _Named(stretch, f"lost{stretch:016}", (), last, found=False)
-                saved.missing.append(
-                    f"the beginning of a session, of which events {first} to {last} are saved as lost{stretch:016}"
-                )
-        if last > named[stretch].head:
-            named[stretch].head = last
+# Who is who
 
 
-def _lineage_of(named: dict[int, _Named], parent: str, at: int) -> Lineage:
-    found = next((n for n in named.values() if n.id == parent), None)
+def _identified(store: Receiver, evidence: _Evidence) -> list[_Named]:
+    """One name for each stretch of which there is anything: its first event's word before that of its row, and of
+    several rows the furthest."""
+    here = {stretch: (first, last) for stretch, first, last in store.stretches()}
+    sessions: list[_Named] = []
+    taken: set[str] = set()
+    for stretch in sorted(here.keys() | evidence.named.keys()):
+        rows_of_it = sorted(evidence.named.get(stretch, []), key=lambda n: n.head)
+        one = _identity(store, stretch, here.get(stretch), rows_of_it, sessions)
+        if one.id in taken:
+            one.id = f"lost{stretch:016}"
+        taken.add(one.id)
+        sessions.append(one)
+    return sessions
+
+
+def _identity(
+    store: Receiver, stretch: int, here: tuple[int, int] | None, found: list[_Named], earlier: list[_Named]
+) -> _Named:
+    first = store.events(stretch, here[0] - 1, here[0], 1, False).events[0] if here else None
+    match first.fact if first else None:
+        case SessionCreated(session=id):
+            return next((n for n in reversed(found) if n.id == id and not n.lineage), _Named(stretch, id))
+        case ForkedFrom(session=id, parent=parent, at=at):
+            known = next((n for n in reversed(found) if n.id == id and n.lineage and n.lineage[-1][1] == at), None)
+            return known or _Named(stretch, id, _lineage_of(earlier, parent, at))
+    return found[-1] if found else _Named(stretch, f"lost{stretch:016}")
+
+
+def _lineage_of(named: list[_Named], parent: str, at: int) -> Lineage:
+    found = next((n for n in named if n.id == parent), None)
     if found is None:
         return ()
     spans = [(stretch, upto) for stretch, upto in found.lineage if upto < at]
     return (*spans, (found.stretch, at))
 
 
-def _put_together(store: Receiver, named: dict[int, _Named], stretch: int, saved: Saved) -> None:
-    one = named[stretch]
-    last, link = store.end_of(stretch)
-    bare = Stored(stretch, one.id, one.lineage, max(one.head, last), link, one.batch, one.batch_seq, Head())
-    lost = [(seq, what) for seq, what in broken_rows(store, bare)]
-    whole = Stored(
-        stretch, one.id, one.lineage, max(last, _begin(one)), link, one.batch, one.batch_seq, Head()
-    )
-    events = list(everything(store, whole, whole.head))
-    whole.folded = fold(events)
-    keys = {e.key: e.seq for e in events if e.key is not None and e.seq > _begin(one)}
+# Putting together
+
+
+def _put_together(store: Receiver, one: _Named, rivals: dict[int, list[RawEvent]], saved: Saved) -> bool:
+    """Make a session of what was found of it. True if something had to be erased once more."""
+    begin = one.lineage[-1][1] if one.lineage else 0
+    bare = Stored(one.stretch, one.id, one.lineage, max(begin, 1), b"", 0, 0, Head())
+    start = chain_at(store, bare, begin) if begin else b""
+    pieced = piece_together(store, one.stretch, begin, start, rivals)
+    whole = _whole(one, pieced, begin)
+    erased = blank(store, whole, pieced.to_erase)
+    lost = [*pieced.missing, *_lost_at_the_end(one, whole, pieced)]
+    whole.folded = _folded(store, whole, one, pieced, bool(lost))
+    keys = {
+        e.key: e.seq for e in everything(store, whole, whole.head, after=begin) if e.key is not None
+    }
     store.receive_session(whole, keys)
     saved.sessions += 1
-    saved.events += sum(e.seq > _begin(one) and not isinstance(e.fact, Erased) for e in events)
-    for seq, what in lost:
-        saved.missing.append(f"session {one.id}" + (f", seq {seq}" if seq else "") + f": {what}")
-    if not one.found:
+    saved.events += pieced.kept
+    saved.missing += [f"session {one.id}, {what}" for what in lost]
+    if one.folded is None and pieced.last:
         saved.notes.append(
-            f"session {one.id}: its row was lost; whether events after {last} are missing cannot be said"
+            f"session {one.id}: its row was lost; whether events after {pieced.last} are missing cannot be said"
         )
+    return erased
 
 
-def _begin(one: _Named) -> int:
-    return one.lineage[-1][1] if one.lineage else 0
+def _whole(one: _Named, pieced: Pieced, begin: int) -> Stored:
+    """The session's row. Where its own was found it goes on from the very place and link where it stood, for a seq
+    that was given is never given again, and what is lost at the end shows as a break in the chain for ever."""
+    last = max(pieced.last, begin)
+    head, chain = last, pieced.link
+    if one.folded is not None and one.head > last and one.head - last <= _FURTHEST:
+        head = one.head
+        if one.folded.standing.seq > pieced.last_fact:
+            chain = one.chain
+    return Stored(one.stretch, one.id, one.lineage, head, chain, one.batch, one.batch_seq, Head())
 
 
-def _read_desk(damaged: Path, store: Receiver) -> list[str]:
+def _lost_at_the_end(one: _Named, whole: Stored, pieced: Pieced) -> list[str]:
+    last = max(pieced.last, one.lineage[-1][1] if one.lineage else 0)
+    if whole.head > last:
+        return [f"seq {last + 1} to {whole.head}: missing at the end"]
+    if not pieced.last and one.folded is None:
+        return ["all of it"]
+    return []
+
+
+def _folded(store: Receiver, whole: Stored, one: _Named, pieced: Pieced, lost: bool) -> Head:
+    """Folded anew where all is there. Where events are missing, the head that was stored knows more than they do."""
+    if lost and one.folded is not None:
+        since = one.folded.standing.seq
+        return fold(everything(store, whole, whole.head, after=since), one.folded)
+    return fold(everything(store, whole, whole.head))
+
+
+def _contents(store: Receiver, sessions: list[_Named]) -> set[bytes]:
+    from perdure.journal.care import blobs_in
+
+    named: set[bytes] = set()
+    for one in sessions:
+        whole = store.session(one.id)
+        for event in everything(store, whole, whole.head) if whole else ():
+            if not isinstance(event.fact, Erased):
+                named |= {bytes.fromhex(blob.hash) for blob in blobs_in(event.fact)}
+    return named
+
+
+def _read_the_rest(damaged: Path, store: Receiver) -> list[str]:
     """Drafts, read marks and tokens are no facts and prove nothing; they come along if SQLite can still read them."""
+    notes: list[str] = []
     try:
         db = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
         try:
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            tables = [str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+            foreign = [name for name in tables if not name.startswith(("perdure_", "sqlite_"))]
+            if foreign:
+                notes.append(f"tables that are not Perdure's are not saved: {', '.join(foreign)}")
             items: list[tuple[Any, ...]] = db.execute("SELECT kind, name, value FROM perdure_desk").fetchall()
         finally:
             db.close()
-    except apsw.Error as why:
-        return [f"drafts, read marks and access tokens could not be read ({why})"]
+    except (apsw.Error, ValueError) as why:
+        return [*notes, f"drafts, read marks and access tokens could not be read ({why})"]
     for kind, name, value in items:
-        store.put_on_desk(str(kind), str(name), bytes(value))
-    return []
+        if isinstance(kind, str) and isinstance(name, str) and isinstance(value, bytes):
+            store.put_on_desk(kind, name, value)
+    return notes

@@ -8,10 +8,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event as Flag
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -23,6 +22,7 @@ from perdure.journal.clock import Clock, boot_id
 from perdure.journal.files import LockFile, prepare
 from perdure.journal.heads import HeadCache
 from perdure.journal.rows import event_in, link_of
+from perdure.journal.spared import DAMAGE, spared
 from perdure.journal.store import (
     Append,
     Appended,
@@ -38,9 +38,12 @@ from perdure.journal.store import (
     Wanted,
     walk,
 )
+from perdure.journal.unread import forgotten, may_be_forgotten, refuse_orphan
 from perdure.views.head import Head
 
 log = logging.getLogger("perdure.journal")
+
+T = TypeVar("T")
 
 CHECKPOINT_PAGES = 2048
 """The log is folded into the database when it holds this many pages (16 MB), by a writer that holds the lock file,
@@ -48,6 +51,7 @@ so that it always completes: writers are queued, and no read of ours lasts longe
 PAGE_BYTES = 4 << 20
 _PATIENCE = 60.0
 _STRETCH = 32
+_MOST_KNOWN = 512
 
 _INSERT_EVENT = "INSERT INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)"
 _INSERT_BLOB = "INSERT OR IGNORE INTO perdure_blobs (hash, size, packed, data) VALUES (?, ?, ?, ?)"
@@ -83,11 +87,21 @@ class SqliteStore:
         self._checkpoint_pages = checkpoint_pages
         self._wal_pages = 0
         self._heads = HeadCache()
+        self._known: dict[str, Stored] = {}
+        """Sessions as our last commit left them; they are that still while nobody has written since."""
+        self._known_at = 0
+        self._first, self._first_at = "", -1
+        """The session that our last commits left at the head of the list, by this time in its row. While nobody else
+        writes it stays there, and what it does needs no new place in the index."""
         self._writing: apsw.Connection | None = None
+        self._spared: tuple[int, apsw.Connection, list[str]] | None = None
+        refuse_orphan(path)
         prepare(path)
         self._lock = LockFile(path.with_name(path.name + ".lock"))
+        self._speaking = _Speaking(path)
+        self._transaction = _Transaction(self)
         try:
-            with self._speaking():
+            with self._speaking:
                 self._migrate(announce)
                 self._reading = self._connect()
         except BaseException:
@@ -98,6 +112,8 @@ class SqliteStore:
 
     def _connect(self) -> apsw.Connection:
         db = apsw.Connection(str(self.path), vfs=self._vfs, statementcachesize=50)
+        # Nothing is moved from a log into a file that turns out to be damaged: `_let_go` allows it where all is well.
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.set_busy_timeout(int(_PATIENCE * 1000))
         db.execute(f"PRAGMA synchronous = {self._synchronous}")
         db.execute("PRAGMA secure_delete = ON")  # what was erased is not left lying in free pages
@@ -105,6 +121,11 @@ class SqliteStore:
         if sys.platform == "darwin":
             db.execute("PRAGMA fullfsync = ON")
         return db
+
+    def _let_go(self, db: apsw.Connection) -> None:
+        if not self._speaking.damaged:
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        db.close()
 
     def _writer(self) -> apsw.Connection:
         if self._writing is None:
@@ -120,14 +141,17 @@ class SqliteStore:
         db = self._connect()
         try:
             layout = _layout(db)
+            self._refuse_forgetting(db)
             migrate.check(self.url, layout)
-            if layout == migrate.LAYOUT:
+            if layout == migrate.LAYOUT and _is_wal(db):
                 return
-            with self._lock.held():  # several processes may have come this far; the first one does it
+            with self._lock:  # several processes may have come this far; the first one does it
                 layout = _layout(db)
                 if layout == 0:
                     db.execute("PRAGMA page_size = 8192")  # 4096 costs 1.5 times the payload, 8192 costs 1.15
-                    db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA journal_mode = WAL")  # a backup has no log until somebody works on it
+                if layout == migrate.LAYOUT:
+                    return
                 if 0 < layout < migrate.LAYOUT:
                     self._back_up(db, layout, announce)
                 db.execute("BEGIN IMMEDIATE")
@@ -142,7 +166,25 @@ class SqliteStore:
             if layout:
                 log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
         finally:
-            db.close()
+            self._let_go(db)
+
+    def _refuse_forgetting(self, db: apsw.Connection) -> None:
+        """Raise `StoreDamaged` if SQLite would forget more of the log than a crash can have left unfinished."""
+        size = int(_all(db.execute("PRAGMA page_size"))[0][0])
+        accepted, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        if accepted < 0 or not may_be_forgotten(self.path, accepted, size):
+            return
+        # Somebody may just have been writing. Now nobody is.
+        with self._lock:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                count = forgotten(self.path, size)
+            finally:
+                db.execute("ROLLBACK")
+        if count > (1 if self._synchronous == "FULL" else 0):
+            raise apsw.CorruptError(f"{count} transactions lie behind a damaged place in its log")
+        if count:
+            log.warning("the end of the log is not whole", extra={"store": self.url})
 
     def _back_up(self, db: apsw.Connection, layout: int, announce: Callable[[str], None]) -> None:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock.wall() / 1e6))
@@ -151,67 +193,52 @@ class SqliteStore:
         copy_database(db, copy)
         announce(f"perdure: upgrading {self.path} from layout {layout}; a backup is at {copy}")
 
-    @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        """Say SQLite's errors in our words, with the file and what to do about it."""
-        try:
-            yield
-        except apsw.FullError as why:
-            raise StoreUnavailable(str(self.path), "the disk is full; free some space and try again") from why
-        except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as why:
-            raise StoreUnavailable(
-                str(self.path), f"cannot be written ({why}); check the file, its folder and their permissions"
-            ) from why
-        except apsw.NotADBError as why:
-            raise StoreDamaged(
-                str(self.path),
-                "is not an SQLite database; nothing was changed. If it was one, run `perdure doctor --salvage`",
-            ) from why
-        except apsw.CorruptError as why:
-            raise StoreDamaged(
-                str(self.path), f"is damaged ({why}); run `perdure doctor --salvage` to save what is intact"
-            ) from why
-        except apsw.BusyError as why:
-            raise StoreUnavailable(
-                str(self.path),
-                f"another program has kept it locked for {_PATIENCE:.0f} s; close that program",
-            ) from why
-        except apsw.IOError as why:
-            raise StoreUnavailable(
-                str(self.path), f"the disk failed ({why}); check it, then try again"
-            ) from why
-
     # Writing: called by one thread
 
     def commit(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        with self._transaction() as db:
+        with self._transaction as db:
+            if db.data_version() != self._known_at or len(self._known) > _MOST_KNOWN:
+                self._forget()  # another process has written, or another method of this store
             stored: dict[str, Stored] = {}
             for append in appends:
-                if append.session not in stored and (found := self._load(db, "id = ?", append.session)):
-                    stored[found.id] = found
+                id = append.session
+                if id not in stored and (found := self._known.get(id) or self._load(db, "id = ?", id)):
+                    stored[id] = found
             batch = admit(appends, stored, self._earlier(db), _allot(db), self._clock.wall(), self._own(db))
             self._write(db, batch)
+        self._known.update(stored)
+        self._known_at = db.data_version()
         return batch.outcomes
 
-    @contextmanager
-    def _transaction(self) -> Iterator[apsw.Connection]:
-        with self._speaking(), self._lock.held():
-            db = self._writer()
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                yield db
-                db.execute("COMMIT")
-            except PerdureError:
-                db.execute("ROLLBACK")
-                raise
-            except BaseException:
-                # After a failed write or sync nobody knows what the connection believes: begin anew by reading.
-                self._writing = None
-                self._heads.clear()
-                db.close()
-                raise
+    def _begin(self) -> apsw.Connection:
+        db = self._writer()
+        db.execute("BEGIN IMMEDIATE")
+        return db
+
+    def _end(self, error: BaseException | None) -> None:
+        db = self._writing
+        if db is None:
+            return
+        if error is None:
+            db.execute("COMMIT")
             if self._wal_pages >= self._checkpoint_pages:
                 self._checkpoint(db)
+        elif isinstance(error, PerdureError):
+            db.execute("ROLLBACK")
+        else:
+            self._forsake()
+
+    def _forsake(self) -> None:
+        """After a failed write or sync nobody knows what the connection believes: begin anew by reading."""
+        db, self._writing = self._writing, None
+        self._heads.clear()
+        self._forget()
+        if db is not None:
+            self._let_go(db)
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._first, self._first_at = "", -1
 
     def _checkpoint(self, db: apsw.Connection) -> None:
         try:
@@ -234,6 +261,7 @@ class SqliteStore:
             db.executemany(_INSERT_FOLD, folds)
         for new in batch.new:
             _insert_session(db, new)
+            self._put_first(db, new)
         for before, after in batch.changed.values():
             if before is after.folded:  # pieces only: the list does not change
                 db.execute(
@@ -247,15 +275,25 @@ class SqliteStore:
         folded = after.folded
         columns = "head = ?, chain = ?, batch = ?, batch_seq = ?, folded = ?"
         values = [after.head, after.chain, after.batch, after.batch_seq, self._heads.packed(folded)]
-        # An index is rewritten when its columns are named here, so they are named only when they have changed.
-        if folded.updated_at != before.updated_at:
+        # An index is rewritten when its columns are named here, so they are named only when they have changed; and
+        # whoever is first in the list already need not be put first again.
+        if folded.updated_at != before.updated_at and after.id != self._first:
             columns += ", updated_at = ?"
             values.append(folded.updated_at)
-        listed = (folded.state, folded.project_key, folded.title, folded.runnable_at)
-        if listed != (before.state, before.project_key, before.title, before.runnable_at):
-            columns += ", state = ?, project_key = ?, title = ?, runnable_at = ?"
-            values += listed
+            self._put_first(db, after)
+        for name in ("state", "project_key", "title", "runnable_at"):
+            value = getattr(folded, name)
+            if value != getattr(before, name):
+                columns += f", {name} = ?"
+                values.append(value)
         db.execute(f"UPDATE perdure_sessions SET {columns} WHERE stretch = ?", (*values, after.stretch))
+
+    def _put_first(self, db: apsw.Connection, stored: Stored) -> None:
+        """Note that this session's place in the list was just written."""
+        if self._first_at < 0:
+            self._first_at = _all(db.execute("SELECT max(updated_at) FROM perdure_sessions"))[0][0]
+        if stored.folded.updated_at >= self._first_at:
+            self._first, self._first_at = stored.id, stored.folded.updated_at
 
     def _earlier(self, db: apsw.Connection) -> Callable[[Stored, str, int], Earlier | None]:
         def find(stored: Stored, key: str, count: int) -> Earlier | None:
@@ -279,10 +317,19 @@ class SqliteStore:
     # Reading
 
     def _load(self, db: apsw.Connection, where: str, *values: object) -> Stored | None:
-        row = db.execute(_SESSION + where, values).fetchone()
-        if row is None:
-            return None
+        try:
+            row = db.execute(_SESSION + where, values).fetchone()
+            return None if row is None else self._stored(db, row)
+        except (ValueError, TypeError) as why:
+            raise apsw.CorruptError(f"the row of a session holds what cannot be: {why}") from why
+
+    def _stored(self, db: apsw.Connection, row: tuple[Any, ...]) -> Stored:
         stretch, id, lineage, head, chain, batch, batch_seq, folded = row
+        if (
+            not type(stretch) is type(head) is type(batch) is type(batch_seq) is int
+            or type(chain) is not bytes
+        ):
+            raise TypeError(f"{id}: {head!r}")
         stored = Stored(stretch, id, _lineage(lineage), head, chain, batch, batch_seq, self._heads.EMPTY)
         stored.folded = self._heads.read(folded, lambda: self._all_events(db, stored))
         return stored
@@ -296,11 +343,31 @@ class SqliteStore:
                 after = page.events[-1].seq if page.more else upto
 
     def session(self, id: str) -> Stored | None:
-        with self._speaking():
-            return self._load(self._reading, "id = ?", id)
+        return self._ask(lambda db: self._load(db, "id = ?", id))
+
+    def _ask(self, question: Callable[[apsw.Connection], T]) -> T:
+        """What the list of sessions says, and if it is damaged what can still be said of them."""
+        with self._speaking:
+            try:
+                if self._spared is None:
+                    return question(self._reading)
+            except DAMAGE as why:
+                log.error("the list of sessions is damaged", extra={"store": self.url, "why": str(why)})
+            return question(self._what_is_spared()[0])
+
+    def _what_is_spared(self) -> tuple[apsw.Connection, list[str]]:
+        self._speaking.damaged = True
+        version = int(_all(self._reading.execute("PRAGMA data_version"))[0][0])
+        if self._spared is None or self._spared[0] != version:
+
+            def events(stretch: int, after: int, upto: int, limit: int) -> PageOfEvents:
+                return self._events(self._reading, stretch, after, upto, limit, False)
+
+            self._spared = (version, *spared(self._reading, events, _insert_session))
+        return self._spared[1:]
 
     def events(self, stretch: int, after: int, upto: int, limit: int, backwards: bool) -> PageOfEvents:
-        with self._speaking():
+        with self._speaking:
             return self._events(self._reading, stretch, after, upto, limit, backwards)
 
     def _events(
@@ -323,7 +390,8 @@ class SqliteStore:
                     break
                 size += len(data)
                 events.append(event_in(id - base, data, checksum))
-        except apsw.CorruptError:
+        except DAMAGE:
+            self._speaking.damaged = True
             return self._around_damage(db, stretch, after, upto, limit, backwards)
         finally:
             rows.close()
@@ -351,31 +419,51 @@ class SqliteStore:
     def seals(
         self, stretch: int, after: int, upto: int, limit: int
     ) -> list[tuple[int, bytes, int, bytes | None]]:
+        with self._speaking:
+            return self._seals(stretch, after, upto, limit)
+
+    def _seals(
+        self, stretch: int, after: int, upto: int, limit: int
+    ) -> list[tuple[int, bytes, int, bytes | None]]:
         base = stretch << _STRETCH
-        with self._speaking():
+        try:
             rows = self._reading.execute(
                 "SELECT id - ?, data, checksum, seal FROM perdure_events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
                 (base, base + after, base + upto, limit),
             )
-            return [(int(seq), bytes(data), int(check), seal) for seq, data, check, seal in _all(rows)]
+            return [
+                (int(seq), memoryview(data).tobytes(), int(check), seal)
+                for seq, data, check, seal in _all(rows)
+            ]
+        except DAMAGE:
+            self._speaking.damaged = True
+            if upto - after == 1:
+                return [(upto, b"", 0, None)]  # nothing has this checksum: it is read as damaged
+        middle = (after + upto) // 2
+        found = self._seals(stretch, after, middle, limit)
+        return found + self._seals(stretch, middle, upto, limit - len(found)) if len(found) < limit else found
 
     def sessions(self, wanted: Wanted) -> list[Listed]:
         where, values = _where(wanted, after=True)
-        with self._speaking():
-            rows = self._reading.execute(
-                "SELECT stretch, id, lineage, head, folded FROM perdure_sessions "
+
+        def listed(db: apsw.Connection) -> list[Listed]:
+            rows = db.execute(
+                "SELECT updated_at, stretch, id, lineage, head, folded FROM perdure_sessions "
                 f"INDEXED BY perdure_sessions_by_activity {where} ORDER BY updated_at DESC, id DESC LIMIT ?",
                 (*values, wanted.limit),
             )
             return [self._listed(*row) for row in _all(rows)]
 
-    def _listed(self, stretch: int, id: str, lineage: str, head: int, folded: bytes) -> Listed:
+        return self._ask(listed)
+
+    def _listed(self, at: int, stretch: int, id: str, lineage: str, head: int, folded: bytes) -> Listed:
         stored = Stored(stretch, id, _lineage(lineage), head, b"", 0, 0, self._heads.EMPTY)
-        return Listed(id, head, self._heads.read(folded, lambda: self._all_events(self._reading, stored)))
+        known = self._heads.read(folded, lambda: self._all_events(self._reading, stored))
+        return Listed(id, head, known, (at, id))
 
     def count(self, wanted: Wanted) -> int:
         where, values = _where(wanted, after=False)
-        return int(self._read_one(f"SELECT count(*) FROM perdure_sessions {where}", *values) or 0)
+        return int(self._read_column(f"SELECT count(*) FROM perdure_sessions {where}", *values)[0])
 
     def ids(self, after: str, limit: int) -> list[str]:
         return self._read_column(
@@ -403,29 +491,27 @@ class SqliteStore:
         )
 
     def heads(self, ids: Collection[str]) -> Mapping[str, int]:
-        with self._speaking():
-            return _heads(self._reading, ids)
+        return self._ask(lambda db: _heads(db, ids))
 
-    def _read_column(self, sql: str, *values: Any) -> list[str]:
-        with self._speaking():
-            return [row[0] for row in _all(self._reading.execute(sql, values))]
+    def _read_column(self, sql: str, *values: Any) -> list[Any]:
+        return self._ask(lambda db: [row[0] for row in _all(db.execute(sql, values))])
 
     def _read_one(self, sql: str, *values: Any) -> Any:
-        with self._speaking():
+        with self._speaking:
             row = self._reading.execute(sql, values).fetchone()
             return None if row is None else row[0]
 
     # Blobs, kept folds, leases, desk
 
     def blob(self, hash: bytes) -> BlobRow | None:
-        with self._speaking():
+        with self._speaking:
             row = self._reading.execute(
                 "SELECT hash, size, packed, data FROM perdure_blobs WHERE hash = ?", (hash,)
             ).fetchone()
         return BlobRow(row[0], row[1], bool(row[2]), row[3]) if row else None
 
     def kept(self, stretch: int, view: str, version: int, upto: int) -> Kept | None:
-        with self._speaking():
+        with self._speaking:
             rows = self._reading.execute(
                 "SELECT view, version, upto, state FROM perdure_folds WHERE stretch = ? AND view = ? AND version = ? "
                 "AND upto <= ? ORDER BY upto DESC LIMIT 1",
@@ -434,7 +520,7 @@ class SqliteStore:
             return next((Kept(*row) for row in _all(rows)), None)
 
     def all_kept(self, stretch: int) -> list[Kept]:
-        with self._speaking():
+        with self._speaking:
             rows = self._reading.execute(
                 "SELECT view, version, upto, state FROM perdure_folds WHERE stretch = ? ORDER BY view, upto",
                 (stretch,),
@@ -442,19 +528,19 @@ class SqliteStore:
             return [Kept(*row) for row in _all(rows)]
 
     def keep(self, stretch: int, kept: Kept) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             db.execute("DELETE FROM perdure_folds WHERE stretch = ? AND view = ?", (stretch, kept.view))
             db.execute(_INSERT_FOLD, (stretch, kept.view, kept.version, kept.upto, kept.state))
 
     def forget(self, stretch: int, kept: Kept) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             db.execute(
                 "DELETE FROM perdure_folds WHERE stretch = ? AND view = ? AND upto = ?",
                 (stretch, kept.view, kept.upto),
             )
 
     def process(self, id: str) -> ProcessRow | None:
-        with self._speaking():
+        with self._speaking:
             row = self._reading.execute(
                 "SELECT id, about, host, boot, lock, expires FROM perdure_processes WHERE id = ?", (id,)
             ).fetchone()
@@ -466,7 +552,7 @@ class SqliteStore:
         return ProcessRow(id, about, host, boot, lock, expired)
 
     def renew(self, process: ProcessRow, ttl: float) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             db.execute(
                 "INSERT OR REPLACE INTO perdure_processes (id, about, host, boot, lock, expires) VALUES (?, ?, ?, ?, ?, ?)",
                 (process.id, process.about, process.host, process.boot, process.lock,
@@ -474,7 +560,7 @@ class SqliteStore:
             )  # fmt: skip
 
     def retire(self, process: str) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             db.execute("DELETE FROM perdure_processes WHERE id = ?", (process,))
 
     def desk(self, kind: str, name: str) -> bytes | None:
@@ -482,7 +568,7 @@ class SqliteStore:
         return None if found is None else bytes(found)
 
     def put_on_desk(self, kind: str, name: str, value: bytes | None) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             if value is None:
                 db.execute("DELETE FROM perdure_desk WHERE kind = ? AND name = ?", (kind, name))
             else:
@@ -492,17 +578,17 @@ class SqliteStore:
                 )
 
     def drop(self, stretch: int, seqs: Sequence[int]) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             ids = ((stretch << _STRETCH | seq,) for seq in seqs)
             db.executemany("DELETE FROM perdure_events WHERE id = ? AND seal IS NULL", ids)
 
     def keys(self, stretch: int) -> dict[str, int]:
-        with self._speaking():
+        with self._speaking:
             rows = self._reading.execute("SELECT key, seq FROM perdure_keys WHERE stretch = ?", (stretch,))
             return dict(_all(rows))
 
     def rederive(self, stored: Stored, keys: Mapping[str, int]) -> bool:
-        with self._transaction() as db:
+        with self._transaction as db:
             present = db.execute("SELECT head FROM perdure_sessions WHERE id = ?", (stored.id,)).fetchone()
             if present != (stored.head,):
                 return False
@@ -513,9 +599,15 @@ class SqliteStore:
             return True
 
     def check(self) -> list[Trouble]:
-        with self._speaking():
-            said = [row[0] for row in _all(self._reading.execute("PRAGMA integrity_check(20)"))]
-        found = [Trouble(f"{self.path}: {line}") for line in said if line != "ok"]
+        try:
+            lines = [row[0] for row in _all(self._reading.execute("PRAGMA integrity_check(20)"))]
+        except apsw.Error as error:
+            lines = [str(error)]
+        found = [Trouble(f"{self.path}: {line}") for line in lines if line != "ok"]
+        if found:
+            # The list may pass over sessions without an error from SQLite: from here on it is not relied on.
+            with self._speaking:
+                found += [Trouble(line) for line in self._what_is_spared()[1]]
         wal = Path(f"{self.path}-wal")
         size = wal.stat().st_size if wal.exists() else 0
         if size > 4 * CHECKPOINT_PAGES * 8192:
@@ -530,18 +622,18 @@ class SqliteStore:
         return found
 
     def copy_to(self, target: Path) -> None:
-        with self._speaking():
+        with self._speaking:
             source = self._connect()
             try:
                 copy_database(source, target)
             finally:
-                source.close()
+                self._let_go(source)
 
     # Receiving rows from elsewhere: a salvage, a copy of another store
 
     def receive(self, events: Iterable[RawEvent], blobs: Iterable[BlobRow]) -> None:
         """Store rows as they are. One that is there already stays: of two copies the first was the sounder."""
-        with self._transaction() as db:
+        with self._transaction as db:
             rows = ((e.stretch << _STRETCH | e.seq, e.data, e.checksum, e.seal) for e in events)
             db.executemany(
                 "INSERT OR IGNORE INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)", rows
@@ -549,12 +641,12 @@ class SqliteStore:
             db.executemany(_INSERT_BLOB, ((b.hash, b.size, b.packed, b.data) for b in blobs))
 
     def receive_session(self, stored: Stored, keys: Mapping[str, int]) -> None:
-        with self._transaction() as db:
+        with self._transaction as db:
             db.executemany(_INSERT_KEY, [(stored.stretch, key, seq) for key, seq in keys.items()])
             _insert_session(db, stored)
 
     def stretches(self) -> list[tuple[int, int, int]]:
-        with self._speaking():
+        with self._speaking:
             rows = self._reading.execute(
                 "SELECT id >> 32, min(id) & 0xffffffff, max(id) & 0xffffffff FROM perdure_events GROUP BY id >> 32"
             )
@@ -562,7 +654,7 @@ class SqliteStore:
 
     def end_of(self, stretch: int) -> tuple[int, bytes]:
         base = stretch << _STRETCH
-        with self._speaking():
+        with self._speaking:
             last = self._read_one(
                 "SELECT max(id) - ? FROM perdure_events WHERE id > ? AND id < ?",
                 base,
@@ -585,7 +677,7 @@ class SqliteStore:
     ) -> None:
         """One poller for all followers of this process: 5 ms behind other processes, and next to free while they
         are silent."""
-        with self._speaking():
+        with self._speaking:
             db = self._connect()
             try:
                 version = -1
@@ -595,14 +687,85 @@ class SqliteStore:
                         version = now
                         moved(_heads(db, names))
             finally:
-                db.close()
+                self._let_go(db)
 
     def close(self) -> None:
         for db in (self._writing, getattr(self, "_reading", None)):
             if db is not None:
-                db.close()
+                self._let_go(db)
         self._writing = None
         self._lock.close()
+
+
+class _Speaking:
+    """Says SQLite's errors in our words, with the file and what to do about it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.damaged = False
+        """Something was found damaged: nothing is to be moved about in the file."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, apsw.Error):
+            spoken = said(self._path, error)
+            self.damaged |= isinstance(spoken, StoreDamaged)
+            raise spoken from error
+
+
+class _Transaction:
+    """One durable transaction, under the lock file. A class and not a generator: it is on the way of every append."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> apsw.Connection:
+        self._store._lock.__enter__()
+        try:
+            with self._store._speaking:
+                return self._store._begin()
+        except BaseException:
+            self._store._forsake()
+            self._store._lock.__exit__()
+            raise
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            with self._store._speaking:
+                self._store._end(error)
+                if isinstance(error, apsw.Error):
+                    raise error
+        except BaseException:
+            self._store._forsake()
+            raise
+        finally:
+            self._store._lock.__exit__()
+
+
+def said(path: Path, why: apsw.Error) -> StoreUnavailable | StoreDamaged:
+    """What an error of SQLite means for whoever uses the store, and what to do."""
+    file = str(path)
+    match why:
+        case apsw.FullError():
+            return StoreUnavailable(file, "the disk is full; free some space and try again")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            advice = "check the file, its folder and their permissions"
+            return StoreUnavailable(file, f"cannot be written ({why}); {advice}")
+        case apsw.NotADBError():
+            advice = "if it was one, run `perdure doctor --salvage`"
+            return StoreDamaged(file, f"is not an SQLite database; nothing was changed; {advice}")
+        case apsw.BusyError():
+            advice = "close that program"
+            return StoreUnavailable(
+                file, f"another program has kept it locked for {_PATIENCE:.0f} s; {advice}"
+            )
+        case apsw.IOError():
+            return StoreUnavailable(file, f"the disk failed ({why}); check it, then try again")
+        case _:
+            return StoreDamaged(
+                file, f"is damaged ({why}); run `perdure doctor --salvage` to save what is intact"
+            )
 
 
 def copy_database(source: apsw.Connection, target: Path) -> None:
@@ -618,12 +781,19 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
         copy.close()
 
 
+def _is_wal(db: apsw.Connection) -> bool:
+    row = db.execute("PRAGMA journal_mode").fetchone()
+    return row is not None and row[0] == "wal"
+
+
 def _layout(db: apsw.Connection) -> int:
     if not db.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_store'"
     ).fetchone():
         return 0
     row = db.execute("SELECT value FROM perdure_store WHERE name = 'layout'").fetchone()
+    if row and not (isinstance(row[0], str) and row[0].isdecimal()):
+        raise apsw.CorruptError(f"its layout is {row[0]!r}")
     return int(row[0]) if row else 0
 
 

@@ -74,12 +74,14 @@ class Fork:
     folded: Head
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Append:
     """Facts that become true together, or not at all."""
 
     session: str
     facts: tuple[AnyFact, ...]
+    written: tuple[bytes, ...] = ()
+    """The facts' JSON, if it was made before they were handed to the writer, to keep its thread free."""
     epoch: int = 0
     number: int = 0
     """The owner's own count of its appends, so that one whose answer was lost can be asked for again."""
@@ -107,6 +109,8 @@ class Listed:
     id: str
     upto: int
     head: Head
+    place: tuple[int, str]
+    """Where it stands in the list; `Wanted.after` takes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from perdure.errors import StoreUnavailable
 from perdure.journal.store import Append, Appended, Store
@@ -48,6 +48,11 @@ class Reader:
         await asyncio.to_thread(self._thread.join)
 
 
+class _Handed(NamedTuple):
+    append: Append
+    settled: Callable[[bool], None] | None
+
+
 class Writer:
     """Commits appends in groups, in the order in which they came, and runs other writes between the groups."""
 
@@ -57,16 +62,19 @@ class Writer:
         self._stored = stored
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._queue: SimpleQueue[tuple[Append | Callable[[], Any], asyncio.Future[Any]] | None] = (
+        self._queue: SimpleQueue[tuple[_Handed | Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
         )
         self._thread = Thread(target=self._run, name="perdure-writer", daemon=True)
         self._thread.start()
 
-    def append(self, append: Append) -> asyncio.Future[Appended]:
+    def append(
+        self, append: Append, settled: Callable[[bool], None] | None = None
+    ) -> asyncio.Future[Appended]:
+        """`settled` is told whether it was stored, even if nobody waits for the answer any more."""
         _refuse_if(self._closed)
         answer: asyncio.Future[Appended] = self._loop.create_future()
-        self._queue.put((append, answer))
+        self._queue.put((_Handed(append, settled), answer))
         return answer
 
     async def __call__(self, call: Callable[..., T], *args: Any) -> T:
@@ -77,13 +85,13 @@ class Writer:
 
     def _run(self) -> None:
         while True:
-            group: list[tuple[Append, asyncio.Future[Any]]] = []
+            group: list[tuple[_Handed, asyncio.Future[Any]]] = []
             for item in self._waiting():
                 if item is None:
                     self._commit(group)
                     return
                 work, answer = item
-                if isinstance(work, Append):
+                if isinstance(work, _Handed):
                     group.append((work, answer))
                 else:
                     self._commit(group)
@@ -91,7 +99,7 @@ class Writer:
                     _do(self._loop, work, answer)
             self._commit(group)
 
-    def _waiting(self) -> Iterator[tuple[Append | Callable[[], Any], asyncio.Future[Any]] | None]:
+    def _waiting(self) -> Iterator[tuple[_Handed | Callable[[], Any], asyncio.Future[Any]] | None]:
         yield self._queue.get()
         for _ in range(MOST - 1):
             try:
@@ -99,24 +107,27 @@ class Writer:
             except Empty:
                 return
 
-    def _commit(self, group: Sequence[tuple[Append, asyncio.Future[Any]]]) -> None:
+    def _commit(self, group: Sequence[tuple[_Handed, asyncio.Future[Any]]]) -> None:
         if not group:
             return
         try:
-            outcomes: Sequence[Appended | Exception] = self._store.commit([append for append, _ in group])
+            outcomes: Sequence[Appended | Exception] = self._store.commit(
+                [handed.append for handed, _ in group]
+            )
         except Exception as why:
             outcomes = [why] * len(group)
         self._loop.call_soon_threadsafe(self._answer, group, outcomes)
 
     def _answer(
-        self, group: Sequence[tuple[Append, asyncio.Future[Any]]], outcomes: Sequence[Appended | Exception]
+        self, group: Sequence[tuple[_Handed, asyncio.Future[Any]]], outcomes: Sequence[Appended | Exception]
     ) -> None:
-        for (append, answer), outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                _settle(answer, None, outcome)
-            else:
+        for ((append, settled), answer), outcome in zip(group, outcomes, strict=True):
+            stored = isinstance(outcome, Appended)
+            if isinstance(outcome, Appended):
                 self._stored(append, outcome)
-                _settle(answer, outcome, None)
+            if settled is not None:
+                settled(stored)
+            _settle(answer, *((outcome, None) if stored else (None, outcome)))
 
     async def close(self) -> None:
         """Return when everything that was handed in before has been dealt with."""

@@ -73,6 +73,8 @@ class Head(Struct, frozen=True, omit_defaults=True):
     totals: Totals = Totals()
     owner: Owner | None = None
     turn_since: int = 0
+    turn_due: int = 0
+    """Since when somebody has waited for the running turn: it keeps the place its message had in the queue."""
     retry_at: int = 0
     read_only: bool = False
     """It holds a fact that this build does not know."""
@@ -96,10 +98,10 @@ class Head(Struct, frozen=True, omit_defaults=True):
             return None
         if s.turn:
             if s.cancel:
-                return self.turn_since
+                return self.turn_due
             if s.approvals or s.questions or (s.children and not s.calls):
                 return None
-            return self.retry_at or self.turn_since
+            return self.retry_at or self.turn_due
         if s.asked_to_run:
             return self.updated_at
         return min((p.ts for p in s.pending if p.run and p.role != "note"), default=None)
@@ -126,6 +128,24 @@ class Head(Struct, frozen=True, omit_defaults=True):
 
 def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
     match fact:
+        case e.MessageSent():
+            said = fact.role != "note"
+            title = h.title or (title_from(fact) if said and not h.messages else "")
+            return replace(h, title=title, messages=h.messages + said)
+        case e.TurnStarted():
+            return replace(
+                h, turn_since=event.ts, turn_due=h.runnable_at or event.ts, retry_at=0,
+                totals=replace(h.totals, turns=h.totals.turns + 1),
+            )  # fmt: skip
+        case e.ModelCalled():
+            return replace(h, retry_at=0, totals=replace(h.totals, calls=h.totals.calls + 1))
+        case e.ModelReplied(call=call, usage=usage):
+            answers = any(c.seq == call and c.purpose == "answer" for c in h.standing.calls)
+            return replace(h, messages=h.messages + answers, totals=_plus(h.totals, usage))
+        case e.ToolStarted():
+            return replace(h, totals=replace(h.totals, tools=h.totals.tools + 1))
+        case e.TurnEnded():
+            return replace(h, turn_since=0, turn_due=0, retry_at=0)
         case e.SessionCreated():
             born = fact.created_at or event.ts
             return replace(
@@ -139,7 +159,7 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
             return replace(
                 h, session=session, parent=parent, created_at=event.ts, updated_at=event.ts, owner=None,
                 title=shortened(title) or h.title, totals=Totals(), pinned=False, archived=False,
-                turn_since=0, retry_at=0,
+                turn_since=0, turn_due=0, retry_at=0,
             )  # fmt: skip
         case e.SessionRenamed(title=title, given_by=given_by):
             if given_by == "model" and h.named_by == "person":
@@ -160,25 +180,8 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
         case e.OwnerChanged(process=process):
             owner = Owner(process, fact.owner_kind, fact.name, fact.host, fact.pid, event.ts)
             return replace(h, owner=owner if process else None)
-        case e.MessageSent():
-            said = fact.role != "note"
-            title = h.title or (title_from(fact) if said and not h.messages else "")
-            return replace(h, title=title, messages=h.messages + said)
-        case e.TurnStarted():
-            return replace(
-                h, turn_since=event.ts, retry_at=0, totals=replace(h.totals, turns=h.totals.turns + 1)
-            )
-        case e.TurnEnded():
-            return replace(h, turn_since=0, retry_at=0)
-        case e.ModelCalled():
-            return replace(h, retry_at=0, totals=replace(h.totals, calls=h.totals.calls + 1))
-        case e.ModelReplied(call=call, usage=usage):
-            answers = any(c.seq == call and c.purpose == "answer" for c in h.standing.calls)
-            return replace(h, messages=h.messages + answers, totals=_plus(h.totals, usage))
         case e.ModelLost(usage=usage, retry_at=retry_at):
             return replace(h, retry_at=retry_at or 0, totals=_plus(h.totals, usage))
-        case e.ToolStarted():
-            return replace(h, totals=replace(h.totals, tools=h.totals.tools + 1))
         case e.RulesLoaded(permission_mode=mode):
             return replace(h, permission_mode=mode)
         case e.ModeRouted(mode=mode):

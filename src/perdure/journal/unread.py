@@ -1,0 +1,90 @@
+"""What SQLite would forget of a write-ahead log, found out before it does.
+
+SQLite reads a log up to the first frame that does not add up, and forgets the rest. After a power cut the rest is the
+one transaction that nobody was told of. Behind a damaged frame it is everything that was acknowledged since: the next
+write goes over it, and the next close throws it away. So no store is opened over such a log.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perdure.errors import StoreDamaged
+from perdure.journal.wal import checksum, head
+
+Read = Callable[[int, int], bytes]
+_HEADER, _NAME = 32, 24
+
+
+def refuse_orphan(path: Path) -> None:
+    """Raise `StoreDamaged` if there is a log and no database: SQLite would begin a new one, and delete the log."""
+    log = _log_of(path)
+    if _size(log) > _HEADER and not _size(path):
+        raise StoreDamaged(
+            str(path),
+            f"is empty, but {log.name} beside it holds what was written last; nothing was changed; put the file back, "
+            "or run `perdure doctor --salvage` to save what is in the log",
+        )
+
+
+def may_be_forgotten(path: Path, accepted: int, page_size: int) -> bool:
+    """Whether a transaction ends behind the `accepted` frames of the log. Quick: it reads no more than their names."""
+    with _reading(_log_of(path)) as (read, size):
+        salts = _round(read)
+        places = range(_HEADER + accepted * (_NAME + page_size), size - _NAME, _NAME + page_size)
+        return any(_ends(read(at, _NAME), salts) for at in places)
+
+
+def forgotten(path: Path, page_size: int) -> int:
+    """How many transactions end at or behind the first frame of the log that does not add up. One may have been cut
+    short by a crash; several were acknowledged."""
+    with _reading(_log_of(path)) as (read, size):
+        top, salts = head(read), _round(read)
+        sums, sound, count = top.sums, top.sound, 0
+        for at in range(_HEADER, size - _NAME, _NAME + page_size):
+            name = read(at, _NAME)
+            if sound:
+                page = read(at + _NAME, page_size)
+                sums = checksum(top.order, name[:8] + page, sums) if len(page) == page_size else (0, 0)
+                sound = name[8:16] == salts and struct.pack(">2I", *sums) == name[16:]
+            count += not sound and _ends(name, salts)
+        return count
+
+
+def _round(read: Read) -> bytes:
+    """What marks the frames of the present round. A log is always written from its start, so if its header does not
+    say, the first frame does."""
+    top = head(read)
+    return top.salts if top.sound else read(_HEADER + 8, 8)
+
+
+def _ends(name: bytes, salts: bytes) -> bool:
+    return any(salts) and name[8:16] == salts and any(name[4:8])
+
+
+@contextmanager
+def _reading(log: Path) -> Iterator[tuple[Read, int]]:
+    try:
+        fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield lambda at, length: b"", 0
+        return
+    try:
+        yield lambda at, length: os.pread(fd, length, at), os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
