@@ -38,7 +38,9 @@ def encode(event: Event) -> bytes:
         raise NotStorable(f"{type(event.fact).__name__} is how a row is read, not something that happened")
     fact, data = written(event.fact)
     if fact != event.fact:
-        raise NotStorable(f"{type(fact).__name__} holds a character in two halves: append what `joined` makes of it")
+        raise NotStorable(
+            f"{type(fact).__name__} holds a character in two halves: append what `joined` makes of it"
+        )
     return enveloped(event, data)
 
 

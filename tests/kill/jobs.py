@@ -91,9 +91,7 @@ def mortal_journal(url: str, fate: Fate, **options: Any) -> Journal:
     if kind is PostgresStore:
         return Journal(Mortal(url, clock), clock, Path(options["processes"]), kind="worker")
     files = MortalFiles(fate) if fate.point in FILE_POINTS else None
-    store = Mortal(
-        Path(url.removeprefix("sqlite:///")), clock, vfs=files and files.name, checkpoint_pages=40
-    )
+    store = Mortal(Path(url.removeprefix("sqlite:///")), clock, vfs=files and files.name, checkpoint_pages=40)
     store.files = files  # a VFS that nobody holds is gone
     return Journal(store, clock, Path(options["processes"]), kind="worker")
 
@@ -171,7 +169,7 @@ async def read_on_and_off(mouth: Mouth, path: str, seconds: float) -> None:
     while not mouth.was_told():
         db.execute("BEGIN")
         db.execute("SELECT count(*) FROM perdure_events").fetchone()
-        time.sleep(seconds)
+        await asyncio.sleep(seconds)
         db.execute("COMMIT")
         rounds += 1
     db.close()
@@ -188,10 +186,10 @@ async def write_on_and_off(mouth: Mouth, path: str, seconds: float) -> None:
         with suppress(sqlite3.OperationalError):  # it may be told that the database is locked; ours may not
             db.execute("BEGIN IMMEDIATE")
             db.execute("INSERT INTO notes VALUES ('mine')")
-            time.sleep(seconds)
+            await asyncio.sleep(seconds)
             db.execute("COMMIT")
             rounds += 1
-        time.sleep(seconds)
+        await asyncio.sleep(seconds)
     db.close()
     mouth.say({"rounds": rounds})
 

@@ -59,7 +59,9 @@ class Life:
     def words(self, most: int) -> str:
         return "".join(self.chance.choices("abcdefgh 漢ñ😀\n", k=self.chance.randrange(most)))
 
-    async def append(self, session: str, *facts: AnyFact, key: str | None = None, blobs: tuple[bytes, ...] = ()) -> int:
+    async def append(
+        self, session: str, *facts: AnyFact, key: str | None = None, blobs: tuple[bytes, ...] = ()
+    ) -> int:
         done = await self.journal.append(session, *facts, key=key, blobs=blobs)
         self.ack((session, done.first, key, [digest(fact) for fact in facts]))
         return done.first
@@ -76,7 +78,9 @@ class Life:
             case 0:
                 await self.append(session, message(self.words(300) or "!"))
             case 1:
-                await self.append(session, message(self.words(self.longest) or "!"), message("and"), key=self._key())
+                await self.append(
+                    session, message(self.words(self.longest) or "!"), message("and"), key=self._key()
+                )
             case 2:
                 content = self.chance.randbytes(self.chance.randrange(1, 3 * self.longest))
                 said = MessageSent(parts=(Text("see"), blob_of(content)))
@@ -111,7 +115,12 @@ class Life:
         for number, text in enumerate(printed, 1):
             await self.own(owned, ToolSpoke(tool=tool, number=number, text=text))
         finished = ToolFinished(
-            turn=turn, call_id="c1", outcome="ok", tool=tool, parts=(Text("".join(printed)),), pieces=len(printed)
+            turn=turn,
+            call_id="c1",
+            outcome="ok",
+            tool=tool,
+            parts=(Text("".join(printed)),),
+            pieces=len(printed),
         )
         await self.own(owned, finished, TurnEnded(turn=turn, outcome="completed"))
 

@@ -3,7 +3,6 @@
 `PERDURE_ROUNDS=full` kills hundreds of times; `PERDURE_SEED` repeats a run as far as chance in other hands allows.
 """
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,7 +98,9 @@ async def test_whatever_was_acknowledged_to_a_process_that_was_killed_is_there(
     while kills < ROUNDS[kind]:
         home = tmp_path / str(number)
         home.mkdir()
-        rounds = Rounds(template, store_url.replace("perdure.db", f"{number}/perdure.db"), home, f"{SEED} {number}")
+        rounds = Rounds(
+            template, store_url.replace("perdure.db", f"{number}/perdure.db"), home, f"{SEED} {number}"
+        )
         while rounds.kills < min(TOGETHER, ROUNDS[kind] - kills):
             # Some come to an end before the point where they would have been killed: these do not count.
             await rounds.one(SEED % 1_000_000 * 1000 + number)
@@ -108,7 +109,9 @@ async def test_whatever_was_acknowledged_to_a_process_that_was_killed_is_there(
     print(f"{kind}: {kills} of {number} processes were killed, {acknowledged} acknowledgements are all there")
 
 
-async def test_an_owner_that_was_killed_is_replaced_at_once(template: Template, store_url: str, tmp_path: Path) -> None:
+async def test_an_owner_that_was_killed_is_replaced_at_once(
+    template: Template, store_url: str, tmp_path: Path
+) -> None:
     async with await journal.open(store_url, lease=3600.0) as after:
         session = await after.create()
         for epoch in (1, 4):  # 2 is our taking, 3 our letting go

@@ -45,7 +45,9 @@ Shown = list[tuple[str, Event]]
 async def run(recorder: Recorder, home: Path, durability: str) -> Shown:
     """Two sessions with turns, pieces, content of their own and a fork, and a checkpoint every few commits."""
     clock = SystemClock()
-    store = SqliteStore(home / "perdure.db", clock, vfs=recorder.name, durability=durability, checkpoint_pages=25)
+    store = SqliteStore(
+        home / "perdure.db", clock, vfs=recorder.name, durability=durability, checkpoint_pages=25
+    )
     shown: Shown = []
     async with Journal(store, clock, home / "processes") as running:
         for number in range(2):
@@ -83,7 +85,9 @@ async def one_turn(running: Journal, owned: Owned, turn: int, shown: Shown, reco
     output = chance.randbytes(chance.randrange(30_000))
     parts = (Text("x" * chance.randrange(9000)), blob_of(output))
     started = owned.upto
-    await append(ToolFinished(turn=begun, call_id="c", outcome="ok", tool=started, parts=parts), blobs=(output,))
+    await append(
+        ToolFinished(turn=begun, call_id="c", outcome="ok", tool=started, parts=parts), blobs=(output,)
+    )
     await append(TurnEnded(turn=begun, outcome="completed"))
 
 

@@ -21,9 +21,11 @@ def command(file: Path) -> None:
     says that it is good. To go back to it, name it: perdure --db sqlite:///FILE
     """
 
+    target = file.absolute()
+
     async def copied(journal: Journal, _: Settings) -> str:
         door.tell(f"copying {masked_url(journal.store.url)}")
-        count = await backup(journal, file.absolute())
+        count = await backup(journal, target)
         return f"{file}: {count} sessions, verified"
 
     click.echo(door.plain(door.with_journal(copied)))

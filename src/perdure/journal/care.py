@@ -18,7 +18,7 @@ from typing import Literal
 from backports import zstd
 from msgspec import Struct
 
-from perdure.errors import StoreDamaged, StoreError, StoreUnavailable
+from perdure.errors import PerdureError, StoreDamaged, StoreUnavailable
 from perdure.events import Blob, Erased, Event, RecordErased, SessionTrashed, Unknown, Unreadable
 from perdure.grammar import offences
 from perdure.journal import Journal
@@ -66,6 +66,8 @@ async def doctor(
         return
     for trouble in await journal.read_store(journal.store.check):
         yield Finding("damage" if trouble.lasting else "note", trouble.what)
+        # Mending writes, and writing into a file whose own structure is damaged makes it worse.
+        mend = mend and not trouble.lasting
     after = ""
     while ids := await journal.read_store(journal.store.ids, after, STEP):
         for after in ids:
@@ -76,10 +78,16 @@ async def doctor(
 
 async def _examined(journal: Journal, session: str, mend: bool) -> list[Finding]:
     store = journal.store
+    found: list[Finding] = []
+
+    def look() -> None:
+        # One by one: what cannot be read hides nothing of what could be said before.
+        found.extend(examine(store, session))
+
     try:
-        found = await journal.read_store(lambda: list(examine(store, session)))
-    except StoreError as why:
-        return [Finding("damage", f"cannot be read: {why.why}", session)]
+        await journal.read_store(look)
+    except PerdureError as why:
+        found.append(Finding("damage", f"cannot be read: {why}", session))
     return [await _mended(journal, f) if mend and f.kind == "derived" else f for f in found]
 
 
@@ -117,7 +125,7 @@ def broken_rows(store: Store, stored: Stored) -> Iterator[tuple[int | None, str]
     begin = stored.lineage[-1][1] if stored.lineage else 0
     chain = chain_at(store, stored, begin) if begin else b""
     erased: dict[int, bytes] = {}
-    seq, low = begin, begin
+    seq, low, before = begin, begin, begin
     while rows := store.seals(stored.stretch, low, stored.head, STEP):
         for seq, data, checksum, seal in rows:
             event = event_in(seq, data, checksum)
@@ -134,13 +142,16 @@ def broken_rows(store: Store, stored: Stored) -> Iterator[tuple[int | None, str]
                 continue
             is_whole = not isinstance(event.fact, Unreadable | Erased)
             if is_whole and linked(chain, seal[:SALT], plain_bytes(data)) != link_of(seal):
-                yield seq, "the chain breaks here: a fact before this one is missing or was changed"
-            chain = link_of(seal)
+                between = f", between {before} and {seq}" if seq - before > 1 else ""
+                yield seq, f"the chain breaks here: a fact before this one{between} is missing or was changed"
+            chain, before = link_of(seal), seq
         low = rows[-1][0]
     for record in erased:
         yield record, "is empty, and no fact says that it was erased"
     if seq < stored.head:
         yield seq + 1, f"{stored.head - seq} records at the end are missing"
+    elif beyond := store.seals(stored.stretch, stored.head, stored.head + STEP, 1):
+        yield beyond[0][0], "there are events behind the end that the session's row gives"
     elif chain != stored.chain:
         yield None, "the chain does not end where the session says it does"
 
@@ -179,26 +190,20 @@ def _own_events(store: Store, stored: Stored) -> Iterator[Event]:
 def _wrong_blobs(store: Store, stored: Stored) -> Iterator[Finding]:
     for event in _own_events(store, stored):
         for blob in blobs_in(event.fact):
-            row = store.blob(bytes.fromhex(blob.hash))
-            if row is None:
-                yield Finding(
-                    "damage",
-                    f"content {blob.hash[:12]}... ({blob.size} bytes) is missing",
-                    stored.id,
-                    event.seq,
-                )
-                continue
-            try:
-                content = zstd.decompress(row.data) if row.packed else row.data
-            except zstd.ZstdError:
-                content = b""
-            if sha256(content).hexdigest() != blob.hash:
-                yield Finding(
-                    "damage",
-                    f"content {blob.hash[:12]}... ({blob.size} bytes) is damaged",
-                    stored.id,
-                    event.seq,
-                )
+            if why := _wrong(store, blob):
+                what = f"content {blob.hash[:12]}... ({blob.size} bytes) is {why}"
+                yield Finding("damage", what, stored.id, event.seq)
+
+
+def _wrong(store: Store, blob: Blob) -> str:
+    try:
+        row = store.blob(bytes.fromhex(blob.hash))
+        if row is None:
+            return "missing"
+        content = zstd.decompress(row.data) if row.packed else row.data
+    except (StoreDamaged, zstd.ZstdError, ValueError):
+        return "damaged"
+    return "" if sha256(content).hexdigest() == blob.hash else "damaged"
 
 
 def blobs_in(value: object) -> Iterator[Blob]:

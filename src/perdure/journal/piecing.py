@@ -7,7 +7,7 @@ rows that claim one place the one that continues it is right, and one that the n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from perdure.events import (
@@ -38,6 +38,10 @@ class Pieced:
     last_fact: int = 0
     link: bytes = b""
     missing: list[str] = field(default_factory=list)
+    strays: int = 0
+    """Rows that another session's number had been damaged into."""
+    pieces: set[int] = field(default_factory=set)
+    """Since the last fact."""
     to_erase: dict[int, str] = field(default_factory=dict)
     """Records that a fact says were erased, with their links."""
 
@@ -54,22 +58,24 @@ def piece_together(
         chosen = _chosen(candidates, following, pieced.link)
         if chosen is None:
             store.remove(stretch, seq)
+            pieced.strays += 1
             continue
         if chosen is not candidates[0]:
             store.replace(chosen)
         event = event_in(seq, chosen.data, chosen.checksum)
-        _note_gap(pieced, calls, seq, chosen, event)
+        _note_gap(pieced, seq, chosen, event)
         pieced.kept += not isinstance(event.fact, Erased)
         pieced.last = seq
-        if chosen.seal is not None:
+        if chosen.seal is None:
+            pieced.pieces.add(seq)
+        else:
             pieced.last_fact, pieced.link = seq, link_of(chosen.seal)
+            pieced.pieces.clear()
         if isinstance(event.fact, RecordErased):
             pieced.to_erase[event.fact.record] = event.fact.hash
         pieced.missing += _pieces_missing(calls, event)
     for call, pieces in calls.items():
         pieced.missing += pieces.missing(call, max(pieces.numbers, default=0))
-    if not pieced.last_fact > begin and pieced.last == begin:
-        pieced.last = 0
     return pieced
 
 
@@ -121,15 +127,29 @@ def _continues(one: RawEvent, link: bytes) -> bool:
     return linked(link, one.seal[:SALT], plain_bytes(one.data)) == link_of(one.seal)
 
 
-def _note_gap(pieced: Pieced, calls: dict[int, _Call], seq: int, chosen: RawEvent, event: Event) -> None:
+def _note_gap(pieced: Pieced, seq: int, chosen: RawEvent, event: Event) -> None:
     """A break in the chain is a fact that is missing between the last one and this one. (Where all that is missing is
     pieces, the chain holds.)"""
     if chosen.seal is None or isinstance(event.fact, Erased) or _continues(chosen, pieced.link):
         return
-    if pieced.missing_from() == seq:
-        pieced.missing.append(f"seq {seq}: it does not continue what is before it")
-        return
-    pieced.missing.append(f"seq {pieced.missing_from()} to {seq - 1}: at least one fact is missing among them")
+    gone = ranges(n for n in range(pieced.last_fact + 1, seq) if n not in pieced.pieces)
+    why = (
+        "missing, or pieces of something that is missing"
+        if gone
+        else "it does not continue what is before it"
+    )
+    pieced.missing.append(f"seq {gone or seq}: {why}")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`3, 5 to 7`: numbers in ascending order, for people."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
 
 
 @dataclass(slots=True)
@@ -138,7 +158,7 @@ class _Call:
 
     def missing(self, call: int, said: int) -> list[str]:
         gone = sorted(set(range(1, said + 1)) - self.numbers)
-        return [f"pieces {', '.join(map(str, gone))} of call {call}"] if gone and self.numbers else []
+        return [f"pieces {ranges(gone)} of call {call}: missing"] if gone and self.numbers else []
 
 
 def _pieces_missing(calls: dict[int, _Call], event: Event) -> list[str]:
@@ -154,9 +174,9 @@ def _pieces_missing(calls: dict[int, _Call], event: Event) -> list[str]:
     return []
 
 
-def blank(store: Receiver, whole: Stored, to_erase: dict[int, str]) -> bool:
-    """Erase what a fact says was erased, wherever an older page has brought it back."""
-    done = False
+def blank(store: Receiver, whole: Stored, to_erase: dict[int, str]) -> int:
+    """Erase what a fact says was erased, wherever an older page has brought it back, and say how many there were."""
+    done = 0
     for record, hash in to_erase.items():
         low = 0
         for stretch, high in walk(whole):
@@ -164,6 +184,6 @@ def blank(store: Receiver, whole: Stored, to_erase: dict[int, str]) -> bool:
                 for seq, data, _, seal in store.seals(stretch, record - 1, record, 1):
                     if data and seal and (not hash or link_of(seal).hex() == hash):
                         store.replace(RawEvent(stretch, seq, b"", checksum(b""), link_of(seal)))
-                        done = True
+                        done += 1
             low = high
     return done

@@ -70,6 +70,7 @@ class _Evidence:
     named: dict[int, list[_Named]] = field(default_factory=dict)
     rivals: dict[int, dict[int, list[RawEvent]]] = field(default_factory=dict)
     """By stretch and seq: rows whose place was taken by another when they were found."""
+    blobs: set[bytes] = field(default_factory=set)
 
 
 async def salvage(damaged: Path, target: Path, told: Callable[[str], None] = lambda _: None) -> Saved:
@@ -91,14 +92,16 @@ def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
     store = new_sqlite_store(target)
     try:
         told(f"reading {damaged}")
-        evidence = _gather(damaged, scan, store, saved)
+        evidence = _gather(damaged, scan, store)
         sessions = _identified(store, evidence)
         told(f"putting {len(sessions)} sessions together")
-        erased = False
+        erased = 0
         for one in sessions:
-            erased |= _put_together(store, one, evidence.rivals.get(one.stretch, {}), saved)
-        if erased:
-            saved.blobs -= store.drop_unnamed(_contents(store, sessions))
+            erased += _put_together(store, one, evidence.rivals.get(one.stretch, {}), saved)
+        if erased:  # content that it spoke of may have come back with it
+            evidence.blobs &= _contents(store, sessions)
+            store.drop_other_blobs(evidence.blobs)
+        saved.blobs = len(evidence.blobs)
         saved.notes += _read_the_rest(damaged, store)
         saved.notes += scan.notes
         if scan.unreadable_cells:
@@ -111,7 +114,7 @@ def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
 # Gathering
 
 
-def _gather(damaged: Path, scan: Scan, store: Receiver, saved: Saved) -> _Evidence:
+def _gather(damaged: Path, scan: Scan, store: Receiver) -> _Evidence:
     evidence = _Evidence()
     for batch in _batches(rows(damaged, scan)):
         events = [event for row in batch if (event := _event_in(row))]
@@ -121,7 +124,7 @@ def _gather(damaged: Path, scan: Scan, store: Receiver, saved: Saved) -> _Eviden
                 evidence.named.setdefault(named.stretch, []).append(named)
         for rival in store.receive(events, blobs):
             evidence.rivals.setdefault(rival.stretch, {}).setdefault(rival.seq, []).append(rival)
-        saved.blobs += len({blob.hash for blob in blobs})
+        evidence.blobs |= {blob.hash for blob in blobs}
     return evidence
 
 
@@ -140,7 +143,9 @@ def _batches(found: Iterator[Found]) -> Iterator[list[Found]]:
 def _event_in(row: Found) -> RawEvent | None:
     match row.values:
         case [None, bytes(data), int(check), bytes() | None as seal] if row.rowid > 1 << _STRETCH:
-            whole = checksum(data) == check and not isinstance(_decoded(row.rowid, data, check).fact, Unreadable)
+            whole = checksum(data) == check and not isinstance(
+                _decoded(row.rowid, data, check).fact, Unreadable
+            )
             if whole and (seal is None or len(seal) in (32, 48)):
                 return RawEvent(row.rowid >> _STRETCH, row.rowid & 0xFFFFFFFF, data, check, seal)
     return None
@@ -165,15 +170,28 @@ def _blob_in(row: Found) -> BlobRow | None:
 def _session_in(row: Found) -> _Named | None:
     """A row of the list has no checksum, but says twice who it is: in a column, and in the head it holds."""
     match row.values:
-        case [None, str(id), str(lineage), int(head), bytes(chain), str(), str(), str(), int(), bytes(folded), *later]:
+        case [
+            None,
+            str(id),
+            str(lineage),
+            int(head),
+            bytes(chain),
+            str(),
+            str(),
+            str(),
+            int(),
+            bytes(folded),
+            *later,
+        ]:
             try:
                 spans = tuple((int(a), int(b)) for a, b in json.loads(lineage))
                 head_of_it = unpacked(folded)
             except (ValueError, TypeError):
                 return None
-            batch, batch_seq = (later[0], later[1]) if len(later) > 1 else (0, 0)
-            believable = isinstance(batch, int) and isinstance(batch_seq, int) and 0 < head < 1 << _STRETCH
-            if not believable or head_of_it.session != id or head_of_it.standing.seq > head:
+            batch, batch_seq = later[:2] if len(later) > 1 else (0, 0)
+            if not isinstance(batch, int) or not isinstance(batch_seq, int) or not 0 < head < 1 << _STRETCH:
+                return None
+            if head_of_it.session != id or head_of_it.standing.seq > head:
                 return None
             return _Named(row.rowid, id, spans, head, chain, batch, batch_seq, head_of_it)
     return None
@@ -190,7 +208,8 @@ def _identified(store: Receiver, evidence: _Evidence) -> list[_Named]:
     taken: set[str] = set()
     for stretch in sorted(here.keys() | evidence.named.keys()):
         rows_of_it = sorted(evidence.named.get(stretch, []), key=lambda n: n.head)
-        one = _identity(store, stretch, here.get(stretch), rows_of_it, sessions)
+        births = _births(store, stretch, here.get(stretch), evidence.rivals.get(stretch, {}))
+        one = _identity(stretch, births, rows_of_it, sessions)
         if one.id in taken:
             one.id = f"lost{stretch:016}"
         taken.add(one.id)
@@ -198,16 +217,30 @@ def _identified(store: Receiver, evidence: _Evidence) -> list[_Named]:
     return sessions
 
 
+def _births(
+    store: Receiver, stretch: int, here: tuple[int, int] | None, rivals: dict[int, list[RawEvent]]
+) -> list[SessionCreated | ForkedFrom]:
+    """What the first event of a stretch says it is; several, if several claim that place."""
+    if here is None:
+        return []
+    first = store.events(stretch, here[0] - 1, here[0], 1, False).events
+    first += [event_in(one.seq, one.data, one.checksum) for one in rivals.get(here[0], [])]
+    return [event.fact for event in first if isinstance(event.fact, SessionCreated | ForkedFrom)]
+
+
 def _identity(
-    store: Receiver, stretch: int, here: tuple[int, int] | None, found: list[_Named], earlier: list[_Named]
+    stretch: int, births: list[SessionCreated | ForkedFrom], found: list[_Named], earlier: list[_Named]
 ) -> _Named:
-    first = store.events(stretch, here[0] - 1, here[0], 1, False).events[0] if here else None
-    match first.fact if first else None:
-        case SessionCreated(session=id):
-            return next((n for n in reversed(found) if n.id == id and not n.lineage), _Named(stretch, id))
-        case ForkedFrom(session=id, parent=parent, at=at):
-            known = next((n for n in reversed(found) if n.id == id and n.lineage and n.lineage[-1][1] == at), None)
-            return known or _Named(stretch, id, _lineage_of(earlier, parent, at))
+    for birth in births:
+        at = birth.at if isinstance(birth, ForkedFrom) else 0
+        for named in reversed(found):
+            if named.id == birth.session and at == (named.lineage[-1][1] if named.lineage else 0):
+                return named
+    match births:
+        case [SessionCreated(session=id), *_]:
+            return _Named(stretch, id)
+        case [ForkedFrom(session=id, parent=parent, at=at), *_]:
+            return _Named(stretch, id, _lineage_of(earlier, parent, at))
     return found[-1] if found else _Named(stretch, f"lost{stretch:016}")
 
 
@@ -222,8 +255,8 @@ def _lineage_of(named: list[_Named], parent: str, at: int) -> Lineage:
 # Putting together
 
 
-def _put_together(store: Receiver, one: _Named, rivals: dict[int, list[RawEvent]], saved: Saved) -> bool:
-    """Make a session of what was found of it. True if something had to be erased once more."""
+def _put_together(store: Receiver, one: _Named, rivals: dict[int, list[RawEvent]], saved: Saved) -> int:
+    """Make a session of what was found of it, and say how many records had to be erased once more."""
     begin = one.lineage[-1][1] if one.lineage else 0
     bare = Stored(one.stretch, one.id, one.lineage, max(begin, 1), b"", 0, 0, Head())
     start = chain_at(store, bare, begin) if begin else b""
@@ -232,12 +265,12 @@ def _put_together(store: Receiver, one: _Named, rivals: dict[int, list[RawEvent]
     erased = blank(store, whole, pieced.to_erase)
     lost = [*pieced.missing, *_lost_at_the_end(one, whole, pieced)]
     whole.folded = _folded(store, whole, one, pieced, bool(lost))
-    keys = {
-        e.key: e.seq for e in everything(store, whole, whole.head, after=begin) if e.key is not None
-    }
+    keys = {e.key: e.seq for e in everything(store, whole, whole.head, after=begin) if e.key is not None}
     store.receive_session(whole, keys)
     saved.sessions += 1
-    saved.events += pieced.kept
+    saved.events += pieced.kept - erased
+    if pieced.strays:
+        saved.notes.append(f"session {one.id}: {pieced.strays} rows that belong elsewhere were left out")
     saved.missing += [f"session {one.id}, {what}" for what in lost]
     if one.folded is None and pieced.last:
         saved.notes.append(
@@ -294,7 +327,9 @@ def _read_the_rest(damaged: Path, store: Receiver) -> list[str]:
         db = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            tables = [str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+            tables = [
+                str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            ]
             foreign = [name for name in tables if not name.startswith(("perdure_", "sqlite_"))]
             if foreign:
                 notes.append(f"tables that are not Perdure's are not saved: {', '.join(foreign)}")

@@ -54,6 +54,7 @@ _STRETCH = 32
 _MOST_KNOWN = 512
 
 _INSERT_EVENT = "INSERT INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)"
+_RAW_EVENT = "SELECT data, checksum, seal FROM perdure_events WHERE id = ?"
 _INSERT_BLOB = "INSERT OR IGNORE INTO perdure_blobs (hash, size, packed, data) VALUES (?, ?, ?, ?)"
 _INSERT_KEY = "INSERT INTO perdure_keys (stretch, key, seq) VALUES (?, ?, ?)"
 _INSERT_FOLD = (
@@ -631,14 +632,32 @@ class SqliteStore:
 
     # Receiving rows from elsewhere: a salvage, a copy of another store
 
-    def receive(self, events: Iterable[RawEvent], blobs: Iterable[BlobRow]) -> None:
-        """Store rows as they are. One that is there already stays: of two copies the first was the sounder."""
+    def receive(self, events: Iterable[RawEvent], blobs: Iterable[BlobRow]) -> list[RawEvent]:
+        rivals = []
         with self._transaction as db:
-            rows = ((e.stretch << _STRETCH | e.seq, e.data, e.checksum, e.seal) for e in events)
-            db.executemany(
-                "INSERT OR IGNORE INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)", rows
-            )
+            for e in events:
+                id = e.stretch << _STRETCH | e.seq
+                db.execute("INSERT OR IGNORE INTO perdure_events VALUES (?, ?, ?, ?)", (id, *e[2:]))
+                if not db.changes() and e[2:] != db.execute(_RAW_EVENT, (id,)).fetchone():
+                    rivals.append(e)
             db.executemany(_INSERT_BLOB, ((b.hash, b.size, b.packed, b.data) for b in blobs))
+        return rivals
+
+    def replace(self, event: RawEvent) -> None:
+        with self._transaction as db:
+            id = event.stretch << _STRETCH | event.seq
+            db.execute("INSERT OR REPLACE INTO perdure_events VALUES (?, ?, ?, ?)", (id, *event[2:]))
+
+    def remove(self, stretch: int, seq: int) -> None:
+        with self._transaction as db:
+            db.execute("DELETE FROM perdure_events WHERE id = ?", (stretch << _STRETCH | seq,))
+
+    def drop_other_blobs(self, named: Collection[bytes]) -> None:
+        with self._transaction as db:
+            others = [
+                hash for (hash,) in _all(db.execute("SELECT hash FROM perdure_blobs")) if hash not in named
+            ]
+            db.executemany("DELETE FROM perdure_blobs WHERE hash = ?", [(hash,) for hash in others])
 
     def receive_session(self, stored: Stored, keys: Mapping[str, int]) -> None:
         with self._transaction as db:
