@@ -166,6 +166,17 @@ def unpack(data: bytes, kind: type[T]) -> T:
     return value
 
 
+def in_full(value: object) -> Any:
+    """Such a value for people and other programs, who do not know the defaults that `pack` leaves out."""
+    match value:
+        case msgspec.Struct():
+            return {name: in_full(getattr(value, name)) for name in value.__struct_fields__}
+        case tuple():
+            return [in_full(each) for each in value]
+        case _:
+            return value
+
+
 @cache
 def _decoder_of(kind: Any) -> Any:
     return msgspec.json.Decoder(kind).decode

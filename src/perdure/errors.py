@@ -40,7 +40,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The file is not a store of ours, or parts of it cannot be read. Run `perdure doctor --salvage`."""
+    """The file is not a store of ours, or parts of it cannot be read. Run `perdure doctor --salvage FILE`."""
 
 
 class StoreTooNew(StoreError):

@@ -72,8 +72,9 @@ class _LogFile(logging.Handler):
 @contextmanager
 def _locked(file: Path) -> Iterator[int]:
     """The log, open for appending and nobody else's for the moment."""
-    file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
+    if not file.parent.is_dir():
+        for folder in reversed(file.parents):
+            folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -20,8 +20,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import psutil
@@ -121,11 +122,12 @@ class Child:
 
 
 class Template:
-    def __init__(self) -> None:
+    def __init__(self, jobs: str = "tests.kill.jobs") -> None:
+        """`jobs` is the module whose functions its children can do."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(LONGEST)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kill.template", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.kill.template", str(theirs.fileno()), jobs],
             cwd=HERE,
             pass_fds=[theirs.fileno()],
         )
@@ -162,9 +164,7 @@ class Template:
         self._process.wait(LONGEST)
 
 
-def serve(ours: socket.socket) -> None:
-    from tests.kill import jobs
-
+def serve(ours: socket.socket, jobs: ModuleType) -> None:
     ours.send(b"ready")
     while True:
         message, fds, _, _ = socket.recv_fds(ours, 1 << 16, 2)
@@ -197,4 +197,4 @@ def work(job: Callable[..., Any], mouth: Mouth, arguments: dict[str, Any]) -> No
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), import_module(sys.argv[2]))

@@ -67,10 +67,13 @@ def perdure(ctx: click.Context, /, **flags: str | None) -> None:
         from perdure.cli import door
 
         click.echo(f"perdure {__version__}")
-        click.echo(f"store: {door.store_line()}")
+        store = door.store_line()
+        click.echo(f"store: {store}")
         formatter = ctx.make_formatter()
         perdure.format_commands(ctx, formatter)
         click.echo(f"\n{formatter.getvalue()}\n`perdure COMMAND --help` says more about each.")
+        if store.endswith(door.NOT_MADE):
+            door.tell_of_other_store()
 
 
 def main() -> None:
@@ -79,13 +82,21 @@ def main() -> None:
     if sys.platform == "win32":
         print(NOT_NATIVE, file=sys.stderr)
         sys.exit(1)
-    # A folder's name need not be text, and the terminal need not know every script: show such signs escaped.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if sys.stdout is not None:  # it is None if somebody closed it
+        # A folder's name need not be text, and the terminal need not know every script: show such signs escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         perdure()
     except PerdureError as error:
-        click.echo(f"perdure: {error}", err=True)
+        from perdure.cli.door import plain
+
+        click.echo(f"perdure: {plain(str(error))}", err=True)
         sys.exit(_exit_code(error))
+    except (
+        OSError
+    ) as error:  # whatever a room could foresee is a `PerdureError`; left is where the output goes
+        click.echo(f"perdure: {error.filename or 'the output'}: {error.strerror}", err=True)
+        sys.exit(1)
 
 
 def _exit_code(error: PerdureError) -> int:

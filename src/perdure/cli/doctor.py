@@ -11,11 +11,13 @@ from pathlib import Path
 import click
 
 from perdure.cli import door
-from perdure.config import Settings
-from perdure.errors import StoreError
+from perdure.config import Settings, masked_url
 from perdure.journal import Journal
 from perdure.journal.care import Finding, doctor
 from perdure.journal.salvage import salvage
+
+TO_SAVE = "to save what is intact into a new store: perdure doctor --salvage FILE"
+RESTORE = "a PostgreSQL server is restored from its own backups"
 
 
 @click.command()
@@ -34,10 +36,12 @@ def command(session: str | None, look_only: bool, into: Path | None, as_json: bo
     something is damaged.
     """
     if into is not None:
+        if session is not None:
+            raise click.UsageError("--salvage saves all sessions; leave out SESSION")
         _salvage(into, as_json)
         return
 
-    async def look(journal: Journal, _: Settings) -> int:
+    async def look(journal: Journal, settings: Settings) -> bool:
         found = damaged = seen = 0
         name = await journal.resolve(session) if session else None
 
@@ -55,16 +59,12 @@ def command(session: str | None, look_only: bool, into: Path | None, as_json: bo
             click.echo(
                 f"{'1 session' if name else f'{seen} sessions'} looked at, {found} findings, {damaged} of damage"
             )
-        return damaged
+            if damaged:
+                is_file = settings.database_url.startswith("sqlite:///")
+                door.tell(f"perdure: {TO_SAVE if is_file else RESTORE}")
+        return damaged > 0
 
-    try:
-        damaged = door.with_journal(look)
-    except StoreError as why:
-        door.tell(f"perdure: {door.plain(str(why))}")
-        damaged = 1
-    if damaged:
-        if not as_json:
-            door.tell("perdure: to save what is intact into a new store: perdure doctor --salvage FILE")
+    if door.with_journal(look):
         sys.exit(1)
 
 
@@ -76,9 +76,10 @@ def _salvage(into: Path, as_json: bool) -> None:
     url = door.enter().database_url
     if not url.startswith("sqlite:///"):
         raise click.UsageError(
-            "--salvage reads SQLite files; restore a PostgreSQL server from its own backups"
+            f"--salvage reads SQLite files, and this store is {masked_url(url)}; {RESTORE}"
         )
-    saved = asyncio.run(salvage(Path(url.removeprefix("sqlite:///")), into.absolute(), door.tell))
+    damaged = Path(url.removeprefix("sqlite:///"))
+    saved = asyncio.run(salvage(damaged, into.absolute(), door.tell))
     if as_json:
         click.echo(json.dumps(asdict(saved)))
     else:
@@ -87,5 +88,7 @@ def _salvage(into: Path, as_json: bool) -> None:
         for sentence in saved.notes:
             click.echo(door.plain(f"note: {sentence}"))
         click.echo(f"{into}: {saved.sessions} sessions, {saved.events} events, {saved.blobs} contents saved")
-    if saved.missing:
+    if not saved.sessions:
+        door.tell(f"perdure: {damaged}: holds no session that could be found")
+    if saved.missing or not saved.sessions:
         sys.exit(1)

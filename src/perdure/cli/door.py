@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perdure.journal import Journal
 
 T = TypeVar("T")
+NOT_MADE = " (not made yet)"
 
 
 def loaded() -> Loaded:
@@ -76,4 +77,13 @@ def store_line() -> str:
     url = loaded().settings.database_url
     path = Path(url.removeprefix("sqlite:///"))
     is_missing = url.startswith("sqlite:///") and not path.exists()
-    return masked_url(url) + (" (not made yet)" if is_missing else "")
+    return masked_url(url) + (NOT_MADE if is_missing else "")
+
+
+def tell_of_other_store() -> None:
+    """Whoever finds nothing here may have looked in the wrong place: say so if there is a store in the usual one."""
+    found = loaded()
+    usual = f"sqlite:///{found.usual_store}"
+    if usual != found.settings.database_url and found.usual_store.is_file():
+        where = found.origins["database_url" if found.origins["database_url"] != "default" else "home"]
+        tell(f"perdure: {where} names this store; there is another one in the usual place: {plain(usual)}")

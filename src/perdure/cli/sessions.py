@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-from msgspec import to_builtins
 
 from perdure.cli import door
-from perdure.codec import encode
+from perdure.codec import encode, in_full
 from perdure.config import Settings
 from perdure.events import Erased, Event, Unknown, Unreadable
 from perdure.journal import Journal, Listed, Wanted
 from perdure.journal.care import prune
 
 STATES = ("active", "archived", "ended", "trashed", "moved")
+TIMES = ("created_at", "updated_at", "last_message_at", "turn_since", "turn_due", "retry_at")
+MOST = 1_000_000
 
 
 @click.group()
@@ -30,7 +32,9 @@ def command() -> None:
     "--state", type=click.Choice(STATES), multiple=True, help="Only these; may be given several times."
 )
 @click.option("--project", metavar="KEY", help="Only sessions of the project with this key.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many to show.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many to show."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(state: tuple[str, ...], project: str | None, limit: int, as_json: bool) -> None:
     """Show the sessions, the last active one first.
@@ -43,6 +47,8 @@ def list_(state: tuple[str, ...], project: str | None, limit: int, as_json: bool
         return await journal.sessions(wanted), await journal.count(wanted), await journal.count()
 
     listed, fitting, all_of_them = door.with_journal(found)
+    if not all_of_them:
+        door.tell_of_other_store()
     if as_json:
         click.echo(json.dumps([_object(one) for one in listed], indent=2))
         return
@@ -61,9 +67,9 @@ def list_(state: tuple[str, ...], project: str | None, limit: int, as_json: bool
 @command.command()
 @click.argument("session")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many events to show."
+    "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many events to show."
 )
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="The events in front of this one.")
+@click.option("--before", type=click.IntRange(1, 1 << 62), metavar="SEQ", help="The events before this one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(session: str, limit: int, before: int | None, as_json: bool) -> None:
     """Show one session: where it stands, and its last events.
@@ -83,9 +89,8 @@ def show(session: str, limit: int, before: int | None, as_json: bool) -> None:
             json.dumps({"session": _object(one), "events": [_event(e) for e in events], "upto": one.upto})
         )
     else:
-        for name, value in _object(one).items():
-            if value not in ("", None, (), [], 0, False):
-                click.echo(f"{name:16} {door.plain(str(value))}")
+        for name, said in _said(one):
+            click.echo(f"{name:16} {door.plain(said)}")
         click.echo()
         if more:
             click.echo(f"... earlier events: --before {events[0].seq}")
@@ -96,8 +101,16 @@ def show(session: str, limit: int, before: int | None, as_json: bool) -> None:
         sys.exit(1)
 
 
+class _Hours(click.FloatRange):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        hours: float = super().convert(value, param, ctx)
+        if hours != hours:  # NaN is within no bounds, and outside of none
+            self.fail(f"{value} is no number of hours.", param, ctx)
+        return hours
+
+
 @command.command("prune")
-@click.option("--older-than", type=click.FloatRange(0, min_open=True), metavar="HOURS",
+@click.option("--older-than", type=_Hours(0, MOST, min_open=True), metavar="HOURS",
               help="Instead of the setting max_session_age_hours.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do it, instead of saying what would be done.")
 def prune_(older_than: float | None, yes: bool) -> None:
@@ -139,24 +152,45 @@ def restore(session: str) -> None:
 
 
 def _object(one: Listed) -> dict[str, Any]:
-    fields = to_builtins(one.head)
-    standing = fields.pop("standing", {})
-    times = {name: _time(getattr(one.head, name)) for name in ("created_at", "updated_at", "last_message_at")}
-    fields.pop("session", None)
-    return {
-        "id": one.id,
-        "state": one.head.state,
-        **fields,
-        **times,
-        "turn": standing.get("turn", 0),
-        "upto": one.upto,
-    }
+    """What is known of a session without reading its events: the same names for every session."""
+    known = in_full(one.head)
+    del known["session"]
+    times = {name: _utc(known[name]) for name in TIMES}
+    return {"id": one.id, "state": one.head.state, **known, **times, "upto": one.upto}
+
+
+def _said(one: Listed) -> Iterator[tuple[str, str]]:
+    """The same for people, without what has nothing to say."""
+    for name, value in _object(one).items():
+        match value:
+            case dict() if name == "standing":
+                if value["turn"]:
+                    yield "turn", str(value["turn"])
+            case dict():
+                if said := ", ".join(f"{part} {number}" for part, number in value.items() if number):
+                    yield name, said
+            case list():
+                if value:
+                    yield name, ", ".join(value)
+            case _ if name in TIMES:
+                if value:
+                    yield name, _time(getattr(one.head, name))
+            case _:
+                if value:
+                    yield name, str(value)
 
 
 def _event(event: Event) -> Any:
-    if isinstance(event.fact, Unknown | Unreadable | Erased):
-        return [event.seq, event.ts, event.epoch, event.key, {"kind": type(event.fact).__name__}]
-    return json.loads(encode(event))
+    match event.fact:
+        case Unknown(data=data):  # as the newer build wrote it
+            fact = json.loads(data)
+        case Unreadable(why=why):
+            fact = {"kind": "Unreadable", "why": why}
+        case Erased():
+            fact = {"kind": "Erased"}
+        case _:
+            return json.loads(encode(event))
+    return [event.seq, event.ts, event.epoch, event.key, fact]
 
 
 def _line(event: Event) -> str:
@@ -165,10 +199,27 @@ def _line(event: Event) -> str:
     said = door.plain(json.dumps(fields, ensure_ascii=False))
     if isinstance(event.fact, Unreadable):
         said = f"cannot be read: {event.fact.why}"
-    return f"{event.seq:6}  {_time(event.ts)}  {kind:18} {said if len(said) <= 160 else said[:159] + '…'}"
+    return f"{event.seq:6}  {_time(event.ts):25}  {kind:18} {said if len(said) <= 160 else said[:159] + '…'}"
 
 
 def _time(micros: int) -> str:
-    if not micros:
+    """For people: their own time zone, to the second."""
+    at = _moment(micros)
+    try:
+        return at.astimezone().isoformat(sep=" ", timespec="seconds") if at else "-"
+    except (OverflowError, ValueError):
         return "-"
-    return datetime.fromtimestamp(micros / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def _utc(micros: int) -> str | None:
+    """For programs."""
+    at = _moment(micros)
+    return at.isoformat(timespec="microseconds") if at else None
+
+
+def _moment(micros: int) -> datetime | None:
+    """None for no time, and for one that no calendar has: what was imported may hold any number."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros) if micros else None
+    except OverflowError:
+        return None

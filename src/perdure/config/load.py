@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ class Loaded:
     project_file: Path
     """Where the project's file is, or would be."""
 
+    usual_store: Path
+    """Where the store is while nobody says otherwise."""
+
     ignored: tuple[str, ...]
     """Variables that begin with PERDURE_ and are no settings."""
 
@@ -41,7 +45,7 @@ def load(
     `flags` is what the command line says, by name of the setting; `folder` is the current folder. A bad value is an
     error even where a nearer one replaces it: it would lie in wait for the day when it does not.
     """
-    user_home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    user_home = _user_home(environ, folder)
     config_folder, data_folder = platform_folders(environ, user_home, platform)
 
     user_file = config_folder / "config.toml"
@@ -60,7 +64,18 @@ def load(
     settings = _settings(given, workspace, data_folder)
     origins = dict.fromkeys(KINDS, "default") | {name: where for name, (_, where) in given.items()}
     _refuse_a_cap_below_its_base(settings, origins)
-    return Loaded(settings, origins, user_file, project_file, ignored)
+    return Loaded(settings, origins, user_file, project_file, data_folder / "perdure.db", ignored)
+
+
+def _user_home(environ: Mapping[str, str], folder: Path) -> Path:
+    if environ.get("HOME"):
+        return folder / environ["HOME"]
+    import pwd  # rarely needed, and not there on Windows, where only one sentence is said
+
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        raise ConfigError("HOME", "is not set, and this user has no home folder; set HOME") from None
 
 
 def _workspace(given: Mapping[str, Given], folder: Path) -> Path:

@@ -122,13 +122,16 @@ class Journal(AbstractAsyncContextManager["Journal"]):
             append = replace(append, key=f"once-{token_hex(8)}")
         return self._writer.append(append, settled)
 
-    async def fork(self, parent: str, *, at: int | None = None, title: str = "") -> str:
-        """A new session that goes on from `parent` at a place where nothing is open, and shares its past."""
+    async def fork(self, parent: str, *, at: int | None = None, title: str = "", session: str = "") -> str:
+        """A new session that goes on from `parent` at a place where nothing is open, and shares its past.
+
+        With an id of its own, `session`, one whose answer was lost is found again: asked twice, it is there already.
+        """
         head = (await self.head(parent)).upto
         if at is not None and not 0 < at <= head:
             raise Refused(parent, f"there is nothing at {at} to go on from")
         fork = await self._reader(forked, self.store, parent, at)
-        id = new_id()
+        id = session or new_id()
         fact = ForkedFrom(session=id, parent=parent, at=fork.at, title=title)
         await self.submit(Append(id, (fact,), create=True, fork=fork))
         log.info("created", extra={"session": id, "parent": parent, "at": fork.at})

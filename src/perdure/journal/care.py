@@ -18,14 +18,15 @@ from typing import Literal
 from backports import zstd
 from msgspec import Struct
 
-from perdure.errors import PerdureError, StoreDamaged, StoreUnavailable
+from perdure.errors import NotStorable, PerdureError, StoreDamaged, StoreUnavailable
 from perdure.events import Blob, Erased, Event, RecordErased, SessionTrashed, Unknown, Unreadable
 from perdure.grammar import offences
 from perdure.journal import Journal
 from perdure.journal.admit import HEAD_VIEW
+from perdure.journal.files import discard
 from perdure.journal.heads import HeadCache, fold
-from perdure.journal.reading import STEP, chain_at, everything, stored_session
-from perdure.journal.rows import SALT, event_in, link_of, linked, plain_bytes
+from perdure.journal.reading import STEP, everything, spans, stored_session
+from perdure.journal.rows import SALT, event_in, is_known, link_of, linked, plain_bytes
 from perdure.journal.store import Kept, Listed, Store, Stored, Wanted
 from perdure.views.head import VERSION, Head
 
@@ -111,49 +112,74 @@ def examine(store: Store, session: str) -> Iterator[Finding]:
     for seq, what in broken_rows(store, stored):
         damaged += 1
         yield Finding("damage", what, session, seq)
-    events = (e for e in everything(store, stored, stored.head))
-    for offence in offences(events):
-        if not damaged:  # otherwise the damage has been named, and what it opened or closed is not known
-            yield Finding("damage", offence, session)
+    if not damaged:  # otherwise the damage has been named, and what it opened or closed is not known
+        yield from _offences(store, stored)
     yield from _wrong_blobs(store, stored)
     if not damaged:
         yield from _wrong_folds(store, stored)
 
 
+def _offences(store: Store, stored: Stored) -> Iterator[Finding]:
+    unjudged: list[Event] = []
+
+    def known() -> Iterator[Event]:
+        for event in everything(store, stored, stored.head):
+            if not is_known(event):
+                unjudged.append(event)
+                return
+            yield event
+
+    for offence in offences(known()):
+        yield Finding("damage", offence, stored.id)
+    for event in unjudged:
+        why = (
+            "was erased" if isinstance(event.fact, Erased) else "is of a kind that this Perdure does not know"
+        )
+        yield Finding(
+            "note", f"this record {why}, so the laws are not judged from here on", stored.id, event.seq
+        )
+
+
 def broken_rows(store: Store, stored: Stored) -> Iterator[tuple[int | None, str]]:
-    """The rows of a session's own stretch that are damaged, changed or missing."""
+    """The rows of a session, the past it shares included, that are damaged, changed or missing."""
     begin = stored.lineage[-1][1] if stored.lineage else 0
-    chain = chain_at(store, stored, begin) if begin else b""
+    chain = b""
     erased: dict[int, bytes] = {}
-    seq, low, before = begin, begin, begin
-    while rows := store.seals(stored.stretch, low, stored.head, STEP):
-        for seq, data, checksum, seal in rows:
-            event = event_in(seq, data, checksum)
-            if isinstance(event.fact, Unreadable):
-                yield seq, f"damaged: {event.fact.why}"
-            elif isinstance(event.fact, Erased):
-                erased[seq] = seal or b""
-            elif (
-                isinstance(event.fact, RecordErased)
-                and erased.pop(event.fact.record, b"").hex() != event.fact.hash
-            ):
-                yield event.fact.record, "was erased, and what stands there is not what was left of it"
-            if seal is None:
-                continue
-            is_whole = not isinstance(event.fact, Unreadable | Erased)
-            if is_whole and linked(chain, seal[:SALT], plain_bytes(data)) != link_of(seal):
-                between = f", between {before} and {seq}" if seq - before > 1 else ""
-                yield seq, f"the chain breaks here: a fact before this one{between} is missing or was changed"
-            chain, before = link_of(seal), seq
-        low = rows[-1][0]
+    seq = before = 0
+    for seq, data, checksum, seal in _rows(store, stored):
+        event = event_in(seq, data, checksum)
+        if isinstance(event.fact, Unreadable):
+            yield seq, f"damaged: {event.fact.why}"
+        elif isinstance(event.fact, Erased):
+            erased[seq] = seal or b""
+        elif (
+            isinstance(event.fact, RecordErased)
+            and erased.pop(event.fact.record, b"").hex() != event.fact.hash
+        ):
+            yield event.fact.record, "was erased, and what stands there is not what was left of it"
+        if seal is None:
+            continue
+        is_whole = not isinstance(event.fact, Unreadable | Erased)
+        if is_whole and linked(chain, seal[:SALT], plain_bytes(data)) != link_of(seal):
+            between = f", between {before} and {seq}" if seq - before > 1 else ""
+            yield seq, f"the chain breaks here: a fact before this one{between} is missing or was changed"
+        chain, before = link_of(seal), seq
     for record in erased:
-        yield record, "is empty, and no fact says that it was erased"
+        if record > begin:  # what was erased of a past that is shared, another session may say
+            yield record, "is empty, and no fact says that it was erased"
     if seq < stored.head:
         yield seq + 1, f"{stored.head - seq} records at the end are missing"
     elif beyond := store.seals(stored.stretch, stored.head, stored.head + STEP, 1):
         yield beyond[0][0], "there are events behind the end that the session's row gives"
     elif chain != stored.chain:
         yield None, "the chain does not end where the session says it does"
+
+
+def _rows(store: Store, stored: Stored) -> Iterator[tuple[int, bytes, int, bytes | None]]:
+    for stretch, low, high in spans(stored, stored.head):
+        while rows := store.seals(stretch, low, high, STEP):
+            yield from rows
+            low = rows[-1][0]
 
 
 def _wrong_folds(store: Store, stored: Stored) -> Iterator[Finding]:
@@ -237,10 +263,10 @@ async def backup(journal: Journal, target: Path) -> int:
                 str(target), f"the copy is not whole: {wrong[0]}; run `perdure doctor` on the original"
             )
     except BaseException:
-        await asyncio.to_thread(_discard, target, "")
+        await asyncio.to_thread(discard, target, "")
         raise
     finally:
-        await asyncio.to_thread(_discard, target, "-wal", "-shm", ".lock")
+        await asyncio.to_thread(discard, target, "-wal", "-shm", ".lock")
     return count
 
 
@@ -254,16 +280,13 @@ def _reserve(target: Path) -> None:
         raise StoreUnavailable(str(target), f"cannot be written: {os.strerror(why.errno or 0)}") from why
 
 
-def _discard(target: Path, *endings: str) -> None:
-    for ending in endings:
-        Path(f"{target}{ending}").unlink(missing_ok=True)
-
-
 async def prune(journal: Journal, hours: float, *, act: bool) -> list[Listed]:
     """Sessions that nobody has used for so long, oldest last; if `act`, they are moved to the trash.
 
     Pinned sessions and those where something is under way stay. Nothing is deleted: `SessionRestored` undoes it.
     """
+    if not 0 < hours < 1e7:  # NaN is refused here too
+        raise NotStorable(f"an age is a number of hours above 0, not {hours}")
     limit = journal.clock.wall() - int(hours * 3600 * 1e6)
     wanted = Wanted(("active", "archived", "ended"), after=(limit, ""), limit=STEP)
     old: list[Listed] = []

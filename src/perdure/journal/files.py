@@ -32,15 +32,33 @@ _NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "rclone", "davfs", "glusterfs", "ce
 
 def prepare(path: Path) -> None:
     """Make the folder and the file, both private, if they are not there. Raises `StoreUnavailable`."""
+    utf8_name(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         if path.is_dir():
             raise StoreUnavailable(str(path), "is a folder; name the file the store should be in")
+        if path.exists() and not path.is_file():
+            raise StoreUnavailable(str(path), "is no ordinary file; name the file the store should be in")
         refuse_network(path)
         # SQLite gives its -wal and -shm files the permissions of the file they belong to.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as why:
         raise StoreUnavailable(str(path), _advice(why)) from why
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder, and those it lies in, for nobody else to look into. What is there stays as it is."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+
+
+def utf8_name(path: Path) -> str:
+    """The file's name as SQLite takes it: its bytes, read as UTF-8 whatever the locale of this process is."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise StoreUnavailable(str(path), "has a name that is not UTF-8; SQLite needs one that is") from None
 
 
 def refuse_network(path: Path) -> None:
@@ -72,6 +90,12 @@ def file_system(path: Path, mounts: str) -> str:
     return kind
 
 
+def discard(path: Path, *endings: str) -> None:
+    """Remove the files whose names are that of `path` with these endings, if they are there."""
+    for ending in endings:
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
 class LockFile:
     """Writers of one store queue here, in the kernel and without polling, before they touch the database.
 
@@ -97,17 +121,26 @@ class LockFile:
 
 def shared_folder() -> Path:
     """Where processes of this user leave their locks when the store has no folder of its own."""
-    return Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}" / "processes"
+    folder = Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}"
+    if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.getuid()):
+        # Everybody may write where temporary files lie. Whoever made this folder could make us look dead.
+        raise StoreUnavailable(
+            str(folder), "belongs to somebody else; remove it, or set TMPDIR to a folder of yours"
+        )
+    return folder / "processes"
 
 
 class Life:
     """A lock held for as long as this process lives: others see its death at once, by trying the lock."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            make_private(path.parent)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as why:
+            raise StoreUnavailable(str(path), _advice(why)) from why
 
     def end(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -121,7 +154,8 @@ def is_dead(lock: Path) -> bool:
     except OSError:
         return False  # not our file system, or not our file: only the lease can tell
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: two who look at once must not take each other for the living.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     finally:

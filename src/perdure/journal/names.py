@@ -47,9 +47,9 @@ def resolve(
         return _only(name, by_title)
     if found:
         raise PrefixTooShort(name, found[:SHOWN])
-    raise SessionNotFound(
-        name, "not found; `perdure sessions list` shows them all", _near(folded, beginning_with)
-    )
+    near = _near(folded, beginning_with)
+    hint = f"; near it: {', '.join(near)}" if near else ""
+    raise SessionNotFound(name, f"not found; `perdure sessions list` shows them all{hint}", near)
 
 
 def _only(name: str, found: list[str]) -> str:

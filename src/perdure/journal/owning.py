@@ -49,6 +49,8 @@ class Process:
         self._folder = folder
         self._life: Life | None = None
         self._until = 0.0
+        self.term = 0
+        """Counts the leases: one that has run out is never renewed, another one begins."""
         self._renewing: asyncio.Task[None] | None = None
         self._introducing = asyncio.Lock()
 
@@ -63,6 +65,8 @@ class Process:
                 self._life = self._life or Life(self._folder / f"{self.id}.lock")
                 await self.renew()
                 self._renewing = asyncio.create_task(self._keep_renewing(), name="perdure-lease")
+            elif not self.holds_lease():
+                await self.renew()
 
     async def renew(self) -> None:
         # Counted from before the store was asked: a slow answer shortens the lease and never stretches it.
@@ -72,6 +76,8 @@ class Process:
             self.id, json.dumps(about), self.host, boot_id(), str(self._life and self._life.path), False
         )
         await self._journal.write(self._journal.store.renew, row, self.ttl)
+        # Asked now that it is stored: until then others could find that the old one had run out.
+        self.term += not self.holds_lease()
         self._until = asked + self.ttl
 
     async def _keep_renewing(self) -> None:
@@ -110,21 +116,31 @@ class Process:
 class Owned:
     """A session while this process runs it. Only its `append` may add the owner's facts."""
 
-    def __init__(self, journal: Journal, process: Process, session: str, epoch: int, upto: int) -> None:
+    def __init__(
+        self, journal: Journal, process: Process, session: str, epoch: int, upto: int, term: int
+    ) -> None:
         self.session = session
         self.epoch = epoch
         self.upto = upto
         """As far as the owner has been told what is in the journal."""
         self._journal = journal
         self._process = process
+        self._term = term
         self._number = 0
         self._turn = asyncio.Lock()
         self._news: list[Event] = []
         self._news_upto = upto
 
     def may_act(self) -> bool:
-        """Ask immediately before any effect: False once the lease has run out, for then another may have begun it."""
-        return self._process.holds_lease()
+        """Ask immediately before any effect: False once the lease has run out, for then another may have begun it.
+
+        It stays False when the process has a lease again: take the session again, and see what has become of it.
+        """
+        return not self.lapsed() and self._process.holds_lease()
+
+    def lapsed(self) -> bool:
+        """Whether the lease under which the session was taken has run out."""
+        return self._process.term != self._term
 
     async def append(self, *facts: AnyFact, blobs: Sequence[bytes] = ()) -> list[Event]:
         """Make facts durable; the answer is everything that is new since the last one, others' facts included.
@@ -159,7 +175,8 @@ class Owned:
 
     def hear(self, appended: Appended) -> None:
         """This process made something durable in the session, its owner or anyone."""
-        if appended.head_before == self._news_upto:
+        # What was there already, asked for again, comes without its events: the next append reads them.
+        if appended.head_before == self._news_upto and not appended.repeated:
             self._news += appended.events
             self._news_upto = appended.last
 
@@ -171,16 +188,19 @@ class Owned:
         except (NotOwner, Refused):
             pass  # another has taken it already: there is nothing to let go of
         finally:
-            self._process.sessions.pop(self.session, None)
+            if self._process.sessions.get(self.session) is self:
+                del self._process.sessions[self.session]
 
 
 async def take(journal: Journal, process: Process, session: str, version: str) -> Owned:
     """Become the owner of a session whose owner is gone, or which has none."""
-    await process.introduce()
     while True:
+        await process.introduce()
+        term = process.term
         head = (await journal.head(session)).head
         if head.owner is not None and head.owner.process == process.id:
-            if session in process.sessions:
+            mine = process.sessions.get(session)
+            if mine is not None and not mine.lapsed():
                 raise OwnedElsewhere(
                     session, f"this process ({process.kind} {process.name})".replace(" )", ")")
                 )
@@ -196,7 +216,7 @@ async def take(journal: Journal, process: Process, session: str, version: str) -
         except Refused:
             continue  # another took it between our look and our append; look again
         log.info("restored", extra={"session": session, "epoch": epoch})
-        owned = process.sessions[session] = Owned(journal, process, session, epoch, appended.last)
+        owned = process.sessions[session] = Owned(journal, process, session, epoch, appended.last, term)
         return owned
 
 

@@ -78,6 +78,9 @@ FROM (VALUES {}) AS v (stretch, head, chain, batch, batch_seq, state, project_ke
 WHERE s.stretch = v.stretch""",
     ("bigint", "bigint", "bytea", "bigint", "bigint", "text", "text", "text", "bigint", "bigint", "bytea"),
 )
+_SET_DUE = """
+UPDATE perdure_sessions s SET runnable_at = due.at
+FROM unnest($1::bigint[], $2::bigint[]) AS due (stretch, at) WHERE s.stretch = due.stretch"""
 _EVENTS = """
 SELECT seq, data, checksum, next FROM (
     SELECT seq, data, checksum, lead(seq) OVER way AS next,
@@ -139,7 +142,17 @@ class PostgresStore:
         migrate.apply("postgres", layout, db.rows)
         _set_layout(db)
         if layout:
+            self._say_what_is_due(db)
             log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
+
+    def _say_what_is_due(self, db: Pipe) -> None:
+        """Fill in when each session is due. Layout 1 does not say it, and what nobody finds nobody runs."""
+        after = 0
+        while rows := db.rows(_SESSION + "WHERE stretch > $1 ORDER BY stretch LIMIT 500", after):
+            found = [self._stored(db, row) for row in rows]
+            due = {s.stretch: at for s in found if (at := s.folded.runnable_at) is not None}
+            db.rows(_SET_DUE, list(due), list(due.values()))
+            after = found[-1].stretch
 
     # Writing: called by one thread
 

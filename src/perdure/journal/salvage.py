@@ -22,6 +22,7 @@ from backports import zstd
 from perdure.errors import StoreUnavailable
 from perdure.events import Erased, Event, ForkedFrom, SessionCreated, Unreadable
 from perdure.journal import new_sqlite_store
+from perdure.journal.files import discard
 from perdure.journal.heads import fold, unpacked
 from perdure.journal.pages import Row as Found
 from perdure.journal.pages import Scan, rows
@@ -76,7 +77,7 @@ class _Evidence:
 async def salvage(damaged: Path, target: Path, told: Callable[[str], None] = lambda _: None) -> Saved:
     """Write every intact event of `damaged` into a fresh store at `target`, and say what is missing.
 
-    `damaged` is only read. Nobody else should have it open.
+    `damaged` is only read. Nobody else should have it open. If this fails, nothing is left at `target`.
     """
     return await asyncio.to_thread(_salvage, damaged, target, told)
 
@@ -88,6 +89,16 @@ def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
         raise StoreUnavailable(
             str(damaged), "is not there; name the damaged file, or make an empty one beside its -wal file"
         )
+    try:
+        saved = _saved(damaged, target, told)
+    except BaseException:  # a full disk, for one: the next try needs the name, and half a store helps nobody
+        discard(target, "", "-wal", "-shm", ".lock")
+        raise
+    discard(target, ".lock")
+    return saved
+
+
+def _saved(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
     saved, scan = Saved(), Scan()
     store = new_sqlite_store(target)
     try:

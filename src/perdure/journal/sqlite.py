@@ -19,7 +19,7 @@ from perdure.events import Event, Unreadable
 from perdure.journal import migrate
 from perdure.journal.admit import Batch, Earlier, admit
 from perdure.journal.clock import Clock, boot_id
-from perdure.journal.files import LockFile, prepare
+from perdure.journal.files import LockFile, prepare, utf8_name
 from perdure.journal.heads import HeadCache
 from perdure.journal.rows import event_in, link_of
 from perdure.journal.spared import DAMAGE, spared
@@ -49,6 +49,7 @@ CHECKPOINT_PAGES = 2048
 """The log is folded into the database when it holds this many pages (16 MB), by a writer that holds the lock file,
 so that it always completes: writers are queued, and no read of ours lasts longer than a page."""
 PAGE_BYTES = 4 << 20
+FULL = "the disk is full; free some space and try again"
 _PATIENCE = 60.0
 _STRETCH = 32
 _MOST_KNOWN = 512
@@ -112,7 +113,7 @@ class SqliteStore:
     # Opening
 
     def _connect(self) -> apsw.Connection:
-        db = apsw.Connection(str(self.path), vfs=self._vfs, statementcachesize=50)
+        db = apsw.Connection(utf8_name(self.path), vfs=self._vfs, statementcachesize=50)
         # Nothing is moved from a log into a file that turns out to be damaged: `_let_go` allows it where all is well.
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.set_busy_timeout(int(_PATIENCE * 1000))
@@ -132,6 +133,9 @@ class SqliteStore:
         if self._writing is None:
             self._writing = self._connect()
             self._writing.set_wal_hook(self._note_wal)
+            # A log that grew under a foreign reader is cut back when it begins anew. Twice what it holds in quiet
+            # times, so that nothing is cut then: a file whose length stays is quicker to sync.
+            self._writing.execute(f"PRAGMA journal_size_limit = {2 * self._checkpoint_pages * 8192}")
         return self._writing
 
     def _note_wal(self, _db: apsw.Connection, _name: str, pages: int) -> int:
@@ -148,6 +152,7 @@ class SqliteStore:
                 return
             with self._lock:  # several processes may have come this far; the first one does it
                 layout = _layout(db)
+                migrate.check(self.url, layout)  # by a newer build, perhaps
                 if layout == 0:
                     db.execute("PRAGMA page_size = 8192")  # 4096 costs 1.5 times the payload, 8192 costs 1.15
                 db.execute("PRAGMA journal_mode = WAL")  # a backup has no log until somebody works on it
@@ -158,6 +163,8 @@ class SqliteStore:
                 db.execute("BEGIN IMMEDIATE")
                 try:
                     migrate.apply("sqlite", layout, db.execute)
+                    if layout:
+                        self._say_what_is_due(db)
                     _set_layout(db)
                     db.execute("COMMIT")
                 except BaseException:
@@ -168,6 +175,22 @@ class SqliteStore:
                 log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
         finally:
             self._let_go(db)
+
+    def _say_what_is_due(self, db: apsw.Connection) -> None:
+        """Fill in when each session is due. Layout 1 does not say it, and what nobody finds nobody runs."""
+        after = 0
+        while rows := _all(db.execute(_SESSION + "stretch > ? ORDER BY stretch LIMIT 500", (after,))):
+            due = [(at, row[0]) for row in rows if (at := self._due(db, row)) is not None]
+            db.executemany("UPDATE perdure_sessions SET runnable_at = ? WHERE stretch = ?", due)
+            after = rows[-1][0]
+
+    def _due(self, db: apsw.Connection, row: tuple[Any, ...]) -> int | None:
+        try:
+            return self._stored(db, row).folded.runnable_at
+        except (ValueError, TypeError) as why:
+            # It can be neither run nor read, and must not keep all others from being upgraded. `doctor` names it.
+            log.warning("load error", extra={"session": row[1], "what": "row", "why": str(why)})
+            return None
 
     def _refuse_forgetting(self, db: apsw.Connection) -> None:
         """Raise `StoreDamaged` if SQLite would forget more of the log than a crash can have left unfinished."""
@@ -191,7 +214,7 @@ class SqliteStore:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock.wall() / 1e6))
         copy = self.path.with_name(f"{self.path.name}.layout-{layout}-{stamp}-{os.getpid()}.backup")
         os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        copy_database(db, copy)
+        copy_database(db, copy, self._vfs)
         announce(f"perdure: upgrading {self.path} from layout {layout}; a backup is at {copy}")
 
     # Writing: called by one thread
@@ -626,7 +649,7 @@ class SqliteStore:
         with self._speaking:
             source = self._connect()
             try:
-                copy_database(source, target)
+                copy_database(source, target, self._vfs)
             finally:
                 self._let_go(source)
 
@@ -700,8 +723,11 @@ class SqliteStore:
             db = self._connect()
             try:
                 version = -1
-                while not stop.wait(0.005 if (names := followed()) else 0.2):
+                while not stop.wait(0.005 if followed() else 0.2):
                     now = _all(db.execute("PRAGMA data_version"))[0][0]
+                    # Asked for after the version: whoever begins to follow from here on looks at the head after it,
+                    # and what is appended after that look makes another version.
+                    names = followed()
                     if now != version and names:
                         version = now
                         moved(_heads(db, names))
@@ -767,12 +793,14 @@ def said(path: Path, why: apsw.Error) -> StoreUnavailable | StoreDamaged:
     file = str(path)
     match why:
         case apsw.FullError():
-            return StoreUnavailable(file, "the disk is full; free some space and try again")
+            return StoreUnavailable(file, FULL)
+        case apsw.IOError() if getattr(why, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+            return StoreUnavailable(file, FULL)  # there was no room to open it in
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             advice = "check the file, its folder and their permissions"
             return StoreUnavailable(file, f"cannot be written ({why}); {advice}")
         case apsw.NotADBError():
-            advice = "if it was one, run `perdure doctor --salvage`"
+            advice = "if it was one, run `perdure doctor --salvage FILE`"
             return StoreDamaged(file, f"is not an SQLite database; nothing was changed; {advice}")
         case apsw.BusyError():
             advice = "close that program"
@@ -783,19 +811,21 @@ def said(path: Path, why: apsw.Error) -> StoreUnavailable | StoreDamaged:
             return StoreUnavailable(file, f"the disk failed ({why}); check it, then try again")
         case _:
             return StoreDamaged(
-                file, f"is damaged ({why}); run `perdure doctor --salvage` to save what is intact"
+                file, f"is damaged ({why}); run `perdure doctor --salvage FILE` to save what is intact"
             )
 
 
-def copy_database(source: apsw.Connection, target: Path) -> None:
+def copy_database(source: apsw.Connection, target: Path, vfs: str | None = None) -> None:
     """A consistent copy of the whole file, foreign tables included, while others go on writing."""
-    copy = apsw.Connection(str(target))
+    copy = apsw.Connection(utf8_name(target), vfs=vfs)
     try:
         with copy.backup("main", source, "main") as backup:
             # In one step: between two, a writer would make it begin anew, and a busy store would never be copied.
             backup.step()
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
         copy.execute("PRAGMA synchronous = FULL")
+    except apsw.FullError as why:
+        raise said(target, why) from why
     finally:
         copy.close()
 

@@ -27,7 +27,7 @@ def refuse_orphan(path: Path) -> None:
         raise StoreDamaged(
             str(path),
             f"is empty, but {log.name} beside it holds what was written last; nothing was changed; put the file back, "
-            "or run `perdure doctor --salvage` to save what is in the log",
+            "or run `perdure doctor --salvage FILE` to save what is in the log",
         )
 
 

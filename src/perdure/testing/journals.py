@@ -13,6 +13,7 @@ from perdure.journal import Journal
 from perdure.journal.heads import fold
 from perdure.journal.rows import LINK, SALT, link_of, linked, plain_bytes
 from perdure.journal.store import Append, Store, Stored, walk
+from perdure.testing.clock import ManualClock
 from perdure.views.head import Head
 
 STEP = 200
@@ -71,18 +72,32 @@ def _sealed(store: Store, stored: Stored) -> list[tuple[int, bytes, bytes | None
     return found
 
 
-async def replay(journal: Journal, events: Sequence[Event], session: str = "", *, together: int = 1) -> str:
+async def replay(
+    journal: Journal,
+    events: Sequence[Event],
+    session: str = "",
+    *,
+    together: int = 1,
+    clock: ManualClock | None = None,
+) -> str:
     """Append the facts of a recorded session to a new one, called `session` or as it was, and return its id.
 
-    The facts stand at the seqs they had, if none is missing. `together` is how many may share an append.
+    The facts stand at the seqs they had, if none is missing; and at the times they had, if `clock` is the journal's and
+    each is appended by itself. `together` is how many may share an append.
     """
     born = events[0].fact
     if not isinstance(born, SessionCreated):
         raise ValueError("a recorded session begins with SessionCreated")
     if any(isinstance(event.fact, Erased) for event in events):
         raise ValueError("an erased record cannot be appended again")
+    at = 0
+    if clock:
+        clock.set_wall(events[at].ts)
     id = await journal.create(structs.replace(born, session=session or born.session), key=events[0].key)
     for append in _appends(id, events[1:], together):
+        at += len(append.facts)
+        if clock:
+            clock.set_wall(events[at].ts)
         await journal.submit(append)
     return id
 

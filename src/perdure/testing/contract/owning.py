@@ -146,7 +146,11 @@ class Owning(Place):
         clock.advance(journal.process.ttl + 1)
         assert not owned.may_act()
         await journal.process.renew()
-        assert owned.may_act()
+        assert not owned.may_act()  # another may have had the session in between
+        again = await journal.take(owned.session)
+        assert again.may_act()
+        with pytest.raises(errors.NotOwner):
+            await owned.append(e.SessionPinned())
 
     async def test_an_owner_s_append_asked_again_is_answered_once(
         self, journal: Journal, another: Journal
