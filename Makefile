@@ -1,7 +1,7 @@
 # Everything here runs from the virtual environment that the README's test command makes.
 BIN ?= .venv/bin
 
-.PHONY: check format format-check lint types walls docs docs-check test crash bench lock
+.PHONY: check format format-check lint types walls docs docs-check test golden crash bench lock
 
 check: format-check lint types walls docs-check test
 
@@ -30,6 +30,10 @@ docs-check:
 
 test:
 	$(BIN)/pytest -q
+
+# Derives anew what lies beside the golden sessions; its diff is the review. An edited recording is refused.
+golden:
+	$(BIN)/python -m perdure.testing.golden tests/golden/sessions
 
 # The heavy tests at full size: kills, power cuts, torn files, both stores.
 crash:

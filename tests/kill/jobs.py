@@ -14,6 +14,7 @@ import apsw
 
 from perdure import journal
 from perdure.errors import OwnedElsewhere, PerdureError
+from perdure.events import ModelCalled, RecordImported, TurnEnded, TurnStarted
 from perdure.journal import Journal
 from perdure.journal.clock import SystemClock
 from perdure.journal.postgres import PostgresStore
@@ -149,7 +150,10 @@ async def contend(mouth: Mouth, url: str, name: str, seed: int, sessions: list[s
             while not mouth.was_told():
                 number += 1
                 session = chance.choice(sessions)
-                fact = message(f"{name} {which} {number} " + "x" * chance.randrange(400))
+                # Not a message: thousands of them would wait for an answer, and what waits is in the session's head.
+                fact = RecordImported(
+                    source=name, data=f"{name} {which} {number} " + "x" * chance.randrange(400)
+                )
                 key = f"{name}-{which}-{number}" if number % 2 else None
                 begun = time.monotonic()
                 done = await running.append(session, fact, key=key)
@@ -207,8 +211,6 @@ async def read_and_hold(mouth: Mouth, path: str) -> None:
 
 async def own_and_pause(mouth: Mouth, url: str, session: str, lease: float) -> None:
     """Own a session, stand still where nothing is under way, and go on as if nothing had happened."""
-    from perdure.events import ModelCalled, TurnStarted
-
     async with await journal.open(url, kind="worker", name="sleepy", lease=lease) as running:
         owned = await running.take(session)
         asked = (await running.append(session, message("work"))).first
@@ -228,20 +230,29 @@ async def own_and_pause(mouth: Mouth, url: str, session: str, lease: float) -> N
                 outcomes.append("appended")
             except PerdureError as refused:
                 outcomes.append(type(refused).__name__)
-        mouth.say({"outcomes": outcomes, "may_act": owned.may_act()})
+        # Another lease begins, and not one under which the old owner may go on.
+        await running.process.introduce()
+        mouth.say({"outcomes": outcomes, "may_act": owned.may_act(), "leased": running.process.holds_lease()})
         mouth.wait()
 
 
 async def take(mouth: Mouth, url: str, session: str) -> None:
-    """Take a session as soon as it can be had."""
+    """Take a session as soon as it can be had, say where that stands, and go on with it when told to."""
     async with await journal.open(url, kind="worker", name="other") as running:
         mouth.say("open")
-        begun = time.monotonic()
+        refused = False
         while True:
             try:
                 owned = await running.take(session)
                 break
             except OwnedElsewhere:
+                if not refused:
+                    mouth.say("refused")
+                refused = True
                 await asyncio.sleep(0.01)
-        mouth.say({"epoch": owned.epoch, "after": time.monotonic() - begun})
+        mouth.say({"epoch": owned.epoch, "seq": owned.upto})
+        mouth.wait()
+        turn = (await running.head(session)).head.standing.turn
+        appended = await owned.append(TurnEnded(turn=turn, outcome="interrupted"))
+        mouth.say([event.seq for event in appended])
         mouth.wait()

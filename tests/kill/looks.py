@@ -13,10 +13,13 @@ import apsw
 from perdure import journal
 from perdure.errors import StoreDamaged, StoreUnavailable
 from perdure.events import Erased, Event, Unreadable
+from perdure.journal import Journal
 from perdure.journal.care import Finding, doctor
+from perdure.journal.reading import stored_session
 from perdure.journal.salvage import Saved, salvage
 from perdure.testing.journals import faults
 from tests.kill.damages import FRAME, PAGE, Files
+from tests.kill.places import Span
 from tests.kill.stores import SECRET, STRETCH, Before
 
 Found = dict[str, dict[int, Event]]
@@ -34,21 +37,20 @@ def intact(before: Before, files: Files) -> set[int]:
 
 
 def _moved(before: Before, files: Files, rowid: int) -> bool:
-    """Whether its page lies elsewhere in the same file. (Where only free pages should be, it is not looked for.)"""
+    """Whether its page lies elsewhere in the same file: not where only free pages should be, nor pages of which the log
+    holds a newer version, nor among what is left of an earlier round of the log. There nobody looks for it."""
     span, *more = before.copies[rowid][0]
     data = files.main if span.file == "main" else files.wal
     at = data.find(before.bytes_at(span)) if data and not more else -1
     size, start = (PAGE, 0) if span.file == "main" else (FRAME, 32)
-    if at < 0 or (at - start) % size != (span.at - start) % size:
+    if not data or at < 0 or (at - start) % size != (span.at - start) % size:
         return False
-    number = (
-        at // PAGE + 1 if span.file == "main" else int.from_bytes(data[_frame(at) : _frame(at) + 4], "big")
-    )  # type: ignore[index]
-    return before.places.kinds.get(number) != "free"
-
-
-def _frame(at: int) -> int:
-    return 32 + (at - 32) // FRAME * FRAME
+    if span.file == "wal":
+        frame = 32 + (at - 32) // FRAME * FRAME
+        number = int.from_bytes(data[frame : frame + 4], "big")
+        return data[frame + 8 : frame + 16] == before.wal[16:24] and before.places.kinds.get(number) != "free"
+    place = before.places.pages.get(at // PAGE + 1)
+    return place is None or (place.file == "main" and before.places.kinds[at // PAGE + 1] != "free")
 
 
 # What is saved
@@ -66,17 +68,20 @@ async def rescued(before: Before, files: Files, damaged: Path, target: Path) -> 
     done = Rescued(await salvage(damaged, target))
     done.complaints += _touched(files, damaged, "salvage")
     said = _said(done.saved.missing)
+    told: set[str] = set()
     async with await journal.open(f"sqlite:///{target}", durability="process") as opened:
         for listed in await opened.sessions(journal.Wanted(limit=10_000)):
             done.found[listed.id] = {e.seq: e async for e in opened.events(listed.id)}
-            if listed.id not in said:
+            if await _shares(opened, listed.id) & said.keys():
+                told.add(listed.id)
+            else:
                 done.complaints += [
                     f"{listed.id}: {fault}"
                     for fault in await faults(opened, listed.id)
                     if "erased" not in fault
                 ]
         for finding in [f async for f in doctor(opened, mend=False)]:
-            if finding.kind != "note" and finding.session not in said:
+            if finding.kind != "note" and finding.session not in told:
                 done.complaints.append(f"in the salvage: {finding}")
     done.complaints += _strange(before, done.found)
     done.complaints += _lost(before, intact(before, files), done.found)
@@ -84,6 +89,20 @@ async def rescued(before: Before, files: Files, damaged: Path, target: Path) -> 
     if SECRET in str(done.found):
         done.complaints.append("what was erased is back")
     return done
+
+
+async def _shares(opened: Journal, session: str) -> set[str]:
+    """The session and those whose past it shares: what is missing there is said of them."""
+    stored = await opened.read_store(stored_session, opened.store, session)
+    ids = (
+        {
+            (await opened.read_store(stored_session, opened.store, id)).stretch: id
+            for id in await opened.read_store(opened.store.ids, "", 10_000)
+        }
+        if stored.lineage
+        else {}
+    )
+    return {session, *(ids.get(stretch, "") for stretch, _ in stored.lineage)}
 
 
 def _touched(files: Files, damaged: Path, who: str) -> list[str]:
@@ -158,13 +177,14 @@ def _unsaid(
         rows = before.places.rows["perdure_sessions"][stretch]
         sure = all(files.have(before, span) for span in rows)
         named = {n for sentence in said.get(id, ()) for n in numbers(sentence)}
+        gone = {n for sentence in said.get(id, ()) if "missing" in sentence for n in numbers(sentence)}
         whole = "all of it" in said.get(id, ())
         for seq, event in before.own(stretch).items():
             if seq in there or _is_piece(event) or seq in named or whole:
                 continue
             if sure or seq < last:
                 complaints.append(f"{id} {seq}: {type(event.fact).__name__} is missing, and nobody says so")
-        complaints += [f"{id} {n}: is there, and said to be missing" for n in sorted(named & there.keys())]
+        complaints += [f"{id} {n}: is there, and said to be missing" for n in sorted(gone & there.keys())]
     return complaints
 
 
@@ -189,12 +209,7 @@ async def opened(before: Before, files: Files, damaged: Path, aside: Path) -> Op
     seen = seen_by_sqlite(before, files, aside)
     done = Opened()
     try:
-        async with await journal.open(f"sqlite:///{damaged}", announce=done.complaints.append) as store:
-            for listed in await store.sessions(journal.Wanted(limit=10_000)):
-                events = [e async for e in store.events(listed.id)]
-                done.found[listed.id] = {e.seq: e for e in events if not isinstance(e.fact, Unreadable)}
-                done.unreadable[listed.id] = {e.seq for e in events if isinstance(e.fact, Unreadable)}
-            done.findings = [f async for f in doctor(store)]
+        done.found, done.unreadable, done.findings = await _all_of(damaged, done.complaints)
     except (StoreDamaged, StoreUnavailable) as why:
         done.refused = str(why)
         if str(damaged) not in done.refused:
@@ -206,8 +221,40 @@ async def opened(before: Before, files: Files, damaged: Path, aside: Path) -> Op
         done.complaints += _touched(files, damaged, "a doctor that found damage of the file")
     done.complaints += _strange(before, done.found)
     done.complaints += _lost(before, seen, done.found)
-    done.complaints += _unnamed(before, done)
+    done.complaints += _unnamed(before, files, done)
     return done
+
+
+async def looked_at_again(first: Opened, damaged: Path) -> list[str]:
+    """What a doctor and a closing have made worse."""
+    if first.refused:
+        return []
+    found, _, findings = await _all_of(damaged, [])
+    worse = [
+        f"{id} {seq}: could be read before the doctor came"
+        for id, events in first.found.items()
+        for seq, event in events.items()
+        if found.get(id, {}).get(seq) != event
+    ]
+    before, now = ({str(f) for f in each if f.kind == "damage"} for each in (first.findings, findings))
+    worse += [f"a second doctor does not say: {what}" for what in sorted(before - now)]
+    worse += [f"only a second doctor says: {what}" for what in sorted(now - before)]
+    mended = {f.session for f in first.findings if f.mended}
+    return worse + [
+        f"{f}, and it was mended" for f in findings if f.kind == "derived" and f.session in mended
+    ]
+
+
+async def _all_of(damaged: Path, said: list[str]) -> tuple[Found, dict[str, set[int]], list[Finding]]:
+    """Every event that can be read, the seqs of those that cannot, and what the doctor says."""
+    found: Found = {}
+    unreadable: dict[str, set[int]] = {}
+    async with await journal.open(f"sqlite:///{damaged}", announce=said.append) as store:
+        for listed in await store.sessions(journal.Wanted(limit=10_000)):
+            events = [e async for e in store.events(listed.id)]
+            found[listed.id] = {e.seq: e for e in events if not isinstance(e.fact, Unreadable)}
+            unreadable[listed.id] = {e.seq for e in events if isinstance(e.fact, Unreadable)}
+        return found, unreadable, [f async for f in doctor(store)]
 
 
 def seen_by_sqlite(before: Before, files: Files, aside: Path) -> set[int]:
@@ -235,12 +282,49 @@ def seen_by_sqlite(before: Before, files: Files, aside: Path) -> set[int]:
     return seen
 
 
-def _unnamed(before: Before, done: Opened) -> list[str]:
-    """Facts that are not shown, and that doctor says nothing of."""
-    complaints = []
+def _is_committed(before: Before, files: Files, span: Span) -> bool:
+    """Whether these bytes are there, and if they are in the log, the frames up to the end of their transaction too:
+    otherwise it looks as if nobody had been told of it."""
+    if span.file == "main":
+        return files.have(before, span)
+    frame = 32 + (span.at - 32) // FRAME * FRAME
+    while not any(before.wal[frame + 4 : frame + 8]):
+        frame += FRAME
+    is_there = files.have(before, span) and files.have(before, Span("wal", frame, FRAME))
+    return is_there and frame < _end_if_torn(before, files)
+
+
+def _end_if_torn(before: Before, files: Files) -> int:
+    """Where the log seems to end if all that lies behind its first damage is one transaction: a power cut leaves the
+    last one like that, before anybody was told of it, and nobody can tell the two apart."""
+    now = bytes(files.wal or b"")
+    same = next(
+        (
+            at
+            for at in range(32, len(before.wal), FRAME)
+            if before.wal[at : at + FRAME] != now[at : at + FRAME]
+        ),
+        0,
+    )
+    ends = [
+        at
+        for at in range(same, len(now) - 24, FRAME)
+        if any(now[at + 4 : at + 8]) and now[at + 8 : at + 16] == before.wal[16:24]
+    ]
+    return same if same and len(ends) <= 1 else len(before.wal)
+
+
+def _unnamed(before: Before, files: Files, done: Opened) -> list[str]:
+    """Facts that are not shown, and that doctor says nothing of. With a log that is lost goes every trace of what was
+    only in it, so the file is then held to what it said without."""
+    complaints: list[str] = []
+    if len(files.main or b"") <= 1:
+        return complaints  # what is empty is as good as new
     for stretch, id in before.session_of.items():
         there = done.found.get(id, {})
         lost = [s for s, e in before.own(stretch).items() if s not in there and not _is_piece(e)]
+        if not all(_is_committed(before, files, s) for s in before.places.rows["perdure_sessions"][stretch]):
+            lost = [seq for seq in lost if seq <= before.older.get(stretch, 0)]
         said = [f for f in done.findings if f.kind == "damage" and (f.session == id or id in f.what)]
         if lost and not said and any(f.kind == "damage" for f in done.findings) and id not in done.found:
             continue

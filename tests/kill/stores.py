@@ -47,7 +47,8 @@ class Before:
     """What each row of the events' table held."""
     session_of: dict[int, str] = field(default_factory=dict)
     """Whose own stretch this is."""
-    lineage: dict[str, list[list[int]]] = field(default_factory=dict)
+    older: dict[int, int] = field(default_factory=dict)
+    """Where each stretch ends in the file without its log."""
     places: Places = field(default_factory=lambda: Places(0, {}))
     copies: dict[int, list[list[Span]]] = field(default_factory=dict)
     """Where each row lies: in the newest page, and as long as that is in the log, in the file's own page as well."""
@@ -123,8 +124,10 @@ async def _live(running: Journal, chance: Random) -> None:
 
 async def _drop_pieces(running: Journal, session: str) -> None:
     events = [event async for event in running.events(session)]
-    call = next(e.fact for e in events if isinstance(e.fact, ModelReplied) and e.fact.pieces).call
-    pieces = [e.seq for e in events if isinstance(e.fact, ModelSpoke) and e.fact.call == call]
+    calls = [e.fact.call for e in events if isinstance(e.fact, ModelReplied) and e.fact.pieces]
+    if not calls:
+        return  # chance gave no model anything to say in pieces
+    pieces = [e.seq for e in events if isinstance(e.fact, ModelSpoke) and e.fact.call == calls[0]]
     stored = await running.read_store(running.store.session, session)
     assert stored is not None
     assert pieces
@@ -159,6 +162,11 @@ async def _remember(before: Before, folder: Path) -> None:
     roots = dict(db.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0"))
     before.rows = {i: (d, c, s) for i, d, c, s in db.execute("SELECT * FROM perdure_events")}
     before.session_of = dict(db.execute("SELECT stretch, id FROM perdure_sessions"))
+    db.close()
+    alone = path.with_name("remembered.db.alone")
+    alone.write_bytes(before.main)
+    db = apsw.Connection(f"file:{alone}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    before.older = dict(db.execute("SELECT stretch, head FROM perdure_sessions"))
     db.close()
     before.places = places(before.main, before.wal, roots)
     older = places(before.main, b"", roots).rows["perdure_events"]

@@ -6,6 +6,7 @@ asked for, because most commands need rooms that take longer to import than `per
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -96,7 +97,15 @@ def main() -> None:
         OSError
     ) as error:  # whatever a room could foresee is a `PerdureError`; left is where the output goes
         click.echo(f"perdure: {error.filename or 'the output'}: {error.strerror}", err=True)
+        _give_up_the_output()
         sys.exit(1)
+
+
+def _give_up_the_output() -> None:
+    """What it still holds cannot be written; Python would try once more at the end, and say so in its own words."""
+    if sys.stdout is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
 
 
 def _exit_code(error: PerdureError) -> int:

@@ -57,6 +57,7 @@ PAGE = 500
 LONG_PAGE = 2000
 EVERYTHING = Wanted()
 LONGEST_KEY = 200
+_DRIVER = 'install Perdure with it: pip install "perdure[postgres]", or ".[postgres]" in a clone'
 
 
 def blob_of(content: bytes, media_type: str = "text/plain", name: str = "") -> Blob:
@@ -347,8 +348,10 @@ def _opened(
         store = SqliteStore(path, clock, durability=durability, vfs=vfs, announce=announce)
         return store, path.with_name(path.name + ".processes")
     if scheme in ("postgresql", "postgres"):
-        from perdure.journal.postgres import PostgresStore
-
+        try:
+            from perdure.journal.postgres import PostgresStore
+        except ImportError as missing:
+            raise StoreUnavailable("postgresql:", f"needs a driver ({missing}); {_DRIVER}") from missing
         return PostgresStore(url, clock, durability=durability, announce=announce), shared_folder()
     if url == "memory:":
         from perdure.journal.memory import MemoryStore

@@ -183,14 +183,18 @@ def _rows(store: Store, stored: Stored) -> Iterator[tuple[int, bytes, int, bytes
 
 
 def _wrong_folds(store: Store, stored: Stored) -> Iterator[Finding]:
-    fresh = _refolded(store, stored)
-    if fresh != stored.folded:
+    all_kept = store.all_kept(stored.stretch)
+    there = {stored.head} | {kept.upto for kept in all_kept}
+    heads = dict(_heads_at(store, stored, there))
+    if heads.get(stored.head) != stored.folded:
         yield Finding("derived", "its head is not what its events say", stored.id)
     keys = {e.key: e.seq for e in _own_events(store, stored) if e.key is not None}
     if keys != store.keys(stored.stretch):
         yield Finding("derived", "its keys are not those of its events", stored.id)
-    for kept in store.all_kept(stored.stretch):
-        if not _is_right(store, stored, kept):
+    for kept in all_kept:
+        head = heads.get(kept.upto)
+        is_known = kept.view == HEAD_VIEW and kept.version == VERSION
+        if not is_known or head is None or kept.state != HeadCache.pack(head):
             yield Finding(
                 "derived",
                 f"the kept fold {kept.view!r} up to {kept.upto} is wrong or of no known view",
@@ -198,10 +202,15 @@ def _wrong_folds(store: Store, stored: Stored) -> Iterator[Finding]:
             )
 
 
-def _is_right(store: Store, stored: Stored, kept: Kept) -> bool:
-    if kept.view != HEAD_VIEW or kept.version != VERSION:
-        return False
-    return kept.state == HeadCache.pack(fold(everything(store, stored, kept.upto)))
+def _heads_at(store: Store, stored: Stored, places: set[int]) -> Iterator[tuple[int, Head]]:
+    """The head as it was at each of these places, in one pass: a long session has very many."""
+    head, waiting = HeadCache.EMPTY, sorted(places, reverse=True)
+    for event in everything(store, stored, stored.head):
+        while waiting and waiting[-1] < event.seq:
+            yield waiting.pop(), head
+        head = head.after(event)
+    while waiting and waiting[-1] <= stored.head:
+        yield waiting.pop(), head
 
 
 def _refolded(store: Store, stored: Stored) -> Head:

@@ -61,13 +61,9 @@ def utf8_name(path: Path) -> str:
         raise StoreUnavailable(str(path), "has a name that is not UTF-8; SQLite needs one that is") from None
 
 
-def refuse_network(path: Path) -> None:
-    """Raise `StoreUnavailable` if the file would lie on a network file system."""
-    try:
-        mounts = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
-    except OSError:
-        return  # not Linux: macOS mounts network shares under /Volumes, and its locks do reach the server
-    kind = file_system(path.resolve(), mounts)
+def refuse_network(path: Path, mounts: str | None = None) -> None:
+    """Raise `StoreUnavailable` if the file would lie on a network file system, by `mounts` or as the system says."""
+    kind = file_system(path.resolve(), _mounts() if mounts is None else mounts)
     if kind in NETWORK or (kind.startswith("fuse") and any(name in kind for name in _NETWORK_FUSE)):
         raise StoreUnavailable(
             str(path),
@@ -88,6 +84,13 @@ def file_system(path: Path, mounts: str) -> str:
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]
     return kind
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""  # not Linux: macOS mounts network shares under /Volumes, and its locks do reach the server
 
 
 def discard(path: Path, *endings: str) -> None:

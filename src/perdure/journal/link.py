@@ -8,17 +8,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import psycopg
+from psycopg import conninfo, errors
+
 from perdure.errors import StoreDamaged, StoreUnavailable
-
-try:
-    import psycopg
-    from psycopg import conninfo, errors
-
-    from perdure.journal.pipe import Pipe, Rows
-except ImportError as missing:
-    raise StoreUnavailable(
-        "postgresql:", f'needs a driver ({missing}); install it with: pip install "perdure[postgres]"'
-    ) from missing
+from perdure.journal.pipe import Pipe, Rows
 
 T = TypeVar("T")
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 from backports import zstd
@@ -85,6 +87,8 @@ async def salvage(damaged: Path, target: Path, told: Callable[[str], None] = lam
 def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
     if target.exists():
         raise StoreUnavailable(str(target), "is there already; name a new file")
+    if damaged.is_dir():
+        raise StoreUnavailable(str(damaged), "is a folder; name the damaged file")
     if not damaged.is_file():
         raise StoreUnavailable(
             str(damaged), "is not there; name the damaged file, or make an empty one beside its -wal file"
@@ -108,7 +112,7 @@ def _saved(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
         told(f"putting {len(sessions)} sessions together")
         erased = 0
         for one in sessions:
-            erased += _put_together(store, one, evidence.rivals.get(one.stretch, {}), saved)
+            erased += _put_together(store, one, evidence, saved)
         if erased:  # content that it spoke of may have come back with it
             evidence.blobs &= _contents(store, sessions)
             store.drop_other_blobs(evidence.blobs)
@@ -266,12 +270,12 @@ def _lineage_of(named: list[_Named], parent: str, at: int) -> Lineage:
 # Putting together
 
 
-def _put_together(store: Receiver, one: _Named, rivals: dict[int, list[RawEvent]], saved: Saved) -> int:
+def _put_together(store: Receiver, one: _Named, evidence: _Evidence, saved: Saved) -> int:
     """Make a session of what was found of it, and say how many records had to be erased once more."""
     begin = one.lineage[-1][1] if one.lineage else 0
     bare = Stored(one.stretch, one.id, one.lineage, max(begin, 1), b"", 0, 0, Head())
     start = chain_at(store, bare, begin) if begin else b""
-    pieced = piece_together(store, one.stretch, begin, start, rivals)
+    pieced = piece_together(store, one.stretch, begin, start, evidence.rivals.get(one.stretch, {}))
     whole = _whole(one, pieced, begin)
     erased = blank(store, whole, pieced.to_erase)
     lost = [*pieced.missing, *_lost_at_the_end(one, whole, pieced)]
@@ -282,6 +286,7 @@ def _put_together(store: Receiver, one: _Named, rivals: dict[int, list[RawEvent]
     saved.events += pieced.kept - erased
     if pieced.strays:
         saved.notes.append(f"session {one.id}: {pieced.strays} rows that belong elsewhere were left out")
+    lost += _contents_lost(everything(store, whole, whole.head, after=begin), evidence.blobs)
     saved.missing += [f"session {one.id}, {what}" for what in lost]
     if one.folded is None and pieced.last:
         saved.notes.append(
@@ -319,6 +324,16 @@ def _folded(store: Receiver, whole: Stored, one: _Named, pieced: Pieced, lost: b
     return fold(everything(store, whole, whole.head))
 
 
+def _contents_lost(events: Iterator[Event], there: set[bytes]) -> Iterator[str]:
+    from perdure.journal.care import blobs_in
+
+    known = {hash.hex() for hash in there}
+    for event in events:
+        for blob in blobs_in(event.fact):
+            if blob.hash not in known:
+                yield f"content {blob.hash[:12]}... ({blob.size} bytes) of seq {event.seq}: missing"
+
+
 def _contents(store: Receiver, sessions: list[_Named]) -> set[bytes]:
     from perdure.journal.care import blobs_in
 
@@ -334,8 +349,10 @@ def _contents(store: Receiver, sessions: list[_Named]) -> set[bytes]:
 def _read_the_rest(damaged: Path, store: Receiver) -> list[str]:
     """Drafts, read marks and tokens are no facts and prove nothing; they come along if SQLite can still read them."""
     notes: list[str] = []
+    if damaged.stat().st_size <= 1:
+        return notes  # SQLite would take it for a new database, and delete the log beside it
     try:
-        db = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
+        db = apsw.Connection(_only_read(damaged), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
             db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             tables = [
@@ -353,3 +370,10 @@ def _read_the_rest(damaged: Path, store: Receiver) -> list[str]:
         if isinstance(kind, str) and isinstance(name, str) and isinstance(value, bytes):
             store.put_on_desk(kind, name, value)
     return notes
+
+
+def _only_read(damaged: Path) -> str:
+    """The address by which SQLite makes no files beside this one, if there is no log that it has to read with it."""
+    log = Path(f"{damaged}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    return f"file:{quote(os.fsencode(damaged))}?immutable={int(not has_log)}"

@@ -33,6 +33,8 @@ DAMAGE = (
 
 _STRETCH = 32
 _MOST_LOST = 100_000
+FAR = 200
+"""Behind the last event that a walk finds: more than the rows of a page or two."""
 _COLUMNS = "stretch, id, lineage, head, chain, batch, batch_seq, folded"
 _KINDS = (int, str, str, int, bytes, int, int, bytes)
 
@@ -43,10 +45,11 @@ Insert = Callable[[apsw.Connection, Stored], None]
 
 def spared(db: apsw.Connection, events: Events, insert: Insert) -> tuple[apsw.Connection, list[str]]:
     """Every session that can still be known of, as a database of its own, and a sentence for each head that is lost."""
-    found, lost = _heads(db)
-    names = _names(db)
+    last = _last_stretch(db)
+    found, names = _heads(db, last), _names(db)
     said = []
-    for stretch in lost:
+    # A damaged page may also hide rows without an error, so each stretch that was not found is looked for.
+    for stretch in (n for n in range(1, last + 1) if n not in found):
         stored = _refolded(db, events, stretch, names.get(stretch, ""), found)
         if stored is None:
             continue
@@ -57,15 +60,12 @@ def spared(db: apsw.Connection, events: Events, insert: Insert) -> tuple[apsw.Co
     return _database(found, insert, said), said
 
 
-def _heads(db: apsw.Connection) -> tuple[dict[int, Stored], list[int]]:
+def _heads(db: apsw.Connection, last: int) -> dict[int, Stored]:
     found: dict[int, Stored] = {}
-    lost: list[int] = []
-    for stretch, row in _around(db, 0, _last_stretch(db)):
-        try:
+    for stretch, row in _around(db, 0, last):
+        with suppress(*DAMAGE):
             found[stretch] = _stored(row)
-        except DAMAGE:
-            lost.append(stretch)
-    return found, lost
+    return found
 
 
 def _stored(row: Any) -> Stored:
@@ -160,14 +160,22 @@ def _end(db: apsw.Connection, stretch: int) -> tuple[int, bytes]:
             "SELECT id, seal FROM perdure_events WHERE id > ? AND id < ? ORDER BY id",
             (base, base + (1 << _STRETCH)),
         ):
-            last, chain = id - base, link_of(seal) if seal else chain
+            if last < id - base < 1 << _STRETCH:  # a page in the wrong place answers with rows of others
+                last, chain = id - base, link_of(seal) if seal else chain
     with suppress(*DAMAGE):
         for id, seal in db.execute(
             "SELECT id, seal FROM perdure_events WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1",
             (base, base + (1 << _STRETCH)),
         ):
-            if id - base > last:
+            if last < id - base < 1 << _STRETCH:
                 last, chain = id - base, link_of(seal) if seal else b""
+    # A page in the wrong place ends a walk early, and hides nothing from who asks for a row by its number.
+    seq = last
+    while seq < last + FAR:
+        seq += 1
+        with suppress(*DAMAGE):
+            for (seal,) in db.execute("SELECT seal FROM perdure_events WHERE id = ?", (base | seq,)):
+                last, chain = seq, link_of(seal) if seal else chain
     return last, chain
 
 

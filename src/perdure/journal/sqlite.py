@@ -8,7 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from operator import lt
 from pathlib import Path
+from shlex import quote
 from threading import Event as Flag
 from typing import Any, TypeVar
 
@@ -22,7 +26,7 @@ from perdure.journal.clock import Clock, boot_id
 from perdure.journal.files import LockFile, prepare, utf8_name
 from perdure.journal.heads import HeadCache
 from perdure.journal.rows import event_in, link_of
-from perdure.journal.spared import DAMAGE, spared
+from perdure.journal.spared import DAMAGE, FAR, spared
 from perdure.journal.store import (
     Append,
     Appended,
@@ -61,6 +65,7 @@ _INSERT_KEY = "INSERT INTO perdure_keys (stretch, key, seq) VALUES (?, ?, ?)"
 _INSERT_FOLD = (
     "INSERT OR REPLACE INTO perdure_folds (stretch, view, version, upto, state) VALUES (?, ?, ?, ?, ?)"
 )
+_IS_LISTED = "SELECT 1 FROM perdure_sessions INDEXED BY perdure_sessions_by_activity WHERE id = ?"
 _SESSION = "SELECT stretch, id, lineage, head, chain, batch, batch_seq, folded FROM perdure_sessions WHERE "
 
 
@@ -104,8 +109,9 @@ class SqliteStore:
         self._transaction = _Transaction(self)
         try:
             with self._speaking:
-                self._migrate(announce)
+                # One connection for both: closing another would move the log into a file not yet known to be sound.
                 self._reading = self._connect()
+                self._migrate(self._reading, announce)
         except BaseException:
             self.close()
             raise
@@ -127,7 +133,11 @@ class SqliteStore:
     def _let_go(self, db: apsw.Connection) -> None:
         if not self._speaking.damaged:
             db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-        db.close()
+        try:
+            db.close()
+        except apsw.Error as why:
+            # Of the log, which stays as it is. SQLite keeps it to itself; a VFS in Python does not.
+            log.warning("checkpoint failed", extra={"store": self.url, "why": str(why)})
 
     def _writer(self) -> apsw.Connection:
         if self._writing is None:
@@ -142,39 +152,35 @@ class SqliteStore:
         self._wal_pages = pages
         return 0
 
-    def _migrate(self, announce: Callable[[str], None]) -> None:
-        db = self._connect()
-        try:
+    def _migrate(self, db: apsw.Connection, announce: Callable[[str], None]) -> None:
+        layout = _layout(db)
+        self._refuse_forgetting(db)
+        migrate.check(self.url, layout)
+        if layout == migrate.LAYOUT and _is_wal(db):
+            return
+        with self._lock:  # several processes may have come this far; the first one does it
             layout = _layout(db)
-            self._refuse_forgetting(db)
-            migrate.check(self.url, layout)
-            if layout == migrate.LAYOUT and _is_wal(db):
+            migrate.check(self.url, layout)  # by a newer build, perhaps
+            if layout == 0:
+                db.execute("PRAGMA page_size = 8192")  # 4096 costs 1.5 times the payload, 8192 costs 1.15
+            db.execute("PRAGMA journal_mode = WAL")  # a backup has no log until somebody works on it
+            if layout == migrate.LAYOUT:
                 return
-            with self._lock:  # several processes may have come this far; the first one does it
-                layout = _layout(db)
-                migrate.check(self.url, layout)  # by a newer build, perhaps
-                if layout == 0:
-                    db.execute("PRAGMA page_size = 8192")  # 4096 costs 1.5 times the payload, 8192 costs 1.15
-                db.execute("PRAGMA journal_mode = WAL")  # a backup has no log until somebody works on it
-                if layout == migrate.LAYOUT:
-                    return
-                if 0 < layout < migrate.LAYOUT:
-                    self._back_up(db, layout, announce)
-                db.execute("BEGIN IMMEDIATE")
-                try:
-                    migrate.apply("sqlite", layout, db.execute)
-                    if layout:
-                        self._say_what_is_due(db)
-                    _set_layout(db)
-                    db.execute("COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
-            if layout:
-                log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
-        finally:
-            self._let_go(db)
+            if 0 < layout < migrate.LAYOUT:
+                self._back_up(db, layout, announce)
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                migrate.apply("sqlite", layout, db.execute)
+                if layout:
+                    self._say_what_is_due(db)
+                _set_layout(db)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        if layout:
+            log.info("migrated", extra={"store": self.url, "from": layout, "to": migrate.LAYOUT})
 
     def _say_what_is_due(self, db: apsw.Connection) -> None:
         """Fill in when each session is due. Layout 1 does not say it, and what nobody finds nobody runs."""
@@ -367,7 +373,13 @@ class SqliteStore:
                 after = page.events[-1].seq if page.more else upto
 
     def session(self, id: str) -> Stored | None:
-        return self._ask(lambda db: self._load(db, "id = ?", id))
+        def found(db: apsw.Connection) -> Stored | None:
+            stored = self._load(db, "id = ?", id)
+            if stored is None and db.execute(_IS_LISTED, (id,)).fetchone():
+                raise ValueError(f"{id} is in the list, and cannot be found")
+            return stored
+
+        return self._ask(found)
 
     def _ask(self, question: Callable[[apsw.Connection], T]) -> T:
         """What the list of sessions says, and if it is damaged what can still be said of them."""
@@ -397,6 +409,31 @@ class SqliteStore:
     def _events(
         self, db: apsw.Connection, stretch: int, after: int, upto: int, limit: int, backwards: bool
     ) -> PageOfEvents:
+        if after >= upto:
+            return PageOfEvents([], False)
+        page = self._walked(db, stretch, after, upto, limit, backwards)
+        low, high = _left(page.events, after, upto, backwards)
+        # What was to be read ends with an event. A walk that ends before has been led astray by a page, or not all is
+        # there; who asks by number may still find the rest.
+        while low < high and not page.more and (seq := _hidden(db, stretch, low, high, backwards)):
+            if len(page.events) >= limit:
+                return PageOfEvents(page.events, True)
+            one, room = self._single(db, stretch, seq), limit - len(page.events) - 1
+            if backwards:
+                rest = self._walked(db, stretch, low, seq - 1, room, True)
+                page = PageOfEvents(rest.events + one + page.events, rest.more)
+                high = rest.events[0].seq - 1 if rest.events else seq - 1
+            else:
+                rest = self._walked(db, stretch, seq, high, room, False)
+                page = PageOfEvents(page.events + one + rest.events, rest.more)
+                low = rest.events[-1].seq if rest.events else seq
+        return page
+
+    def _walked(
+        self, db: apsw.Connection, stretch: int, after: int, upto: int, limit: int, backwards: bool
+    ) -> PageOfEvents:
+        if after >= upto:
+            return PageOfEvents([], False)
         base = stretch << _STRETCH
         order = "DESC" if backwards else "ASC"
         rows = db.execute(
@@ -414,6 +451,11 @@ class SqliteStore:
                     break
                 size += len(data)
                 events.append(event_in(id - base, data, checksum))
+            seqs = [event.seq for event in events]
+            if backwards:
+                seqs.reverse()
+            _refuse_disorder([after, *seqs, upto + 1])
+            _refuse_gaps(db, stretch, seqs if backwards else [after, *seqs])
         except DAMAGE:
             self._speaking.damaged = True
             return self._around_damage(db, stretch, after, upto, limit, backwards)
@@ -428,8 +470,7 @@ class SqliteStore:
     ) -> PageOfEvents:
         """A page of the file cannot be read: halve the range until what is intact has been read around it."""
         if upto - after == 1:
-            why = "it lies on a damaged page of the file"
-            return PageOfEvents([Event(upto, 0, 0, None, Unreadable(why=why))], False)
+            return PageOfEvents(self._single(db, stretch, upto), False)
         middle = (after + upto) // 2
         halves = [(after, middle), (middle, upto)]
         events: list[Event] = []
@@ -440,6 +481,14 @@ class SqliteStore:
                 return PageOfEvents(events, True)
         return PageOfEvents(events, False)
 
+    def _single(self, db: apsw.Connection, stretch: int, seq: int) -> list[Event]:
+        try:
+            row = db.execute(_RAW_EVENT, (stretch << _STRETCH | seq,)).fetchone()
+            return [event_in(seq, row[0], row[1])] if row else []
+        except DAMAGE:
+            why = "it lies on a damaged page of the file"
+            return [Event(seq, 0, 0, None, Unreadable(why=why))]
+
     def seals(
         self, stretch: int, after: int, upto: int, limit: int
     ) -> list[tuple[int, bytes, int, bytes | None]]:
@@ -449,23 +498,49 @@ class SqliteStore:
     def _seals(
         self, stretch: int, after: int, upto: int, limit: int
     ) -> list[tuple[int, bytes, int, bytes | None]]:
+        found = self._walked_seals(stretch, after, upto, limit)
+        while self._speaking.damaged and len(found) < limit:
+            last = found[-1][0] if found else after
+            seq = _hidden(self._reading, stretch, last, upto, False)
+            if seq is None:
+                break
+            found += self._single_seal(stretch << _STRETCH, seq)
+            found += self._walked_seals(stretch, seq, upto, limit - len(found))
+        return found
+
+    def _walked_seals(
+        self, stretch: int, after: int, upto: int, limit: int
+    ) -> list[tuple[int, bytes, int, bytes | None]]:
+        if after >= upto:
+            return []
         base = stretch << _STRETCH
         try:
             rows = self._reading.execute(
                 "SELECT id - ?, data, checksum, seal FROM perdure_events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
                 (base, base + after, base + upto, limit),
             )
-            return [
+            found = [
                 (int(seq), memoryview(data).tobytes(), int(check), seal)
                 for seq, data, check, seal in _all(rows)
             ]
+            seqs = [after, *(row[0] for row in found)]
+            _refuse_disorder([*seqs, upto + 1])
+            _refuse_gaps(self._reading, stretch, seqs)
+            return found
         except DAMAGE:
             self._speaking.damaged = True
             if upto - after == 1:
-                return [(upto, b"", 0, None)]  # nothing has this checksum: it is read as damaged
+                return self._single_seal(base, upto)
         middle = (after + upto) // 2
         found = self._seals(stretch, after, middle, limit)
         return found + self._seals(stretch, middle, upto, limit - len(found)) if len(found) < limit else found
+
+    def _single_seal(self, base: int, seq: int) -> list[tuple[int, bytes, int, bytes | None]]:
+        try:
+            row = self._reading.execute(_RAW_EVENT, (base | seq,)).fetchone()
+            return [(seq, memoryview(row[0]).tobytes(), int(row[1]), row[2])] if row else []
+        except DAMAGE:
+            return [(seq, b"", 0, None)]  # nothing has this checksum: it is read as damaged
 
     def sessions(self, wanted: Wanted) -> list[Listed]:
         where, values = _where(wanted, after=True)
@@ -490,9 +565,15 @@ class SqliteStore:
         return int(self._read_column(f"SELECT count(*) FROM perdure_sessions {where}", *values)[0])
 
     def ids(self, after: str, limit: int) -> list[str]:
-        return self._read_column(
-            "SELECT id FROM perdure_sessions WHERE id > ? ORDER BY id LIMIT ?", after, limit
-        )
+        def found(db: apsw.Connection) -> list[str]:
+            rows = db.execute(
+                "SELECT id FROM perdure_sessions WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+            )
+            ids = [id for (id,) in _all(rows)]
+            _refuse_disorder([after, *ids])
+            return ids
+
+        return self._ask(found)
 
     def beginning_with(self, prefix: str, limit: int) -> list[str]:
         return self._read_column(
@@ -532,6 +613,8 @@ class SqliteStore:
             row = self._reading.execute(
                 "SELECT hash, size, packed, data FROM perdure_blobs WHERE hash = ?", (hash,)
             ).fetchone()
+            if row and not (type(row[0]) is type(row[3]) is bytes and type(row[1]) is int):
+                raise apsw.CorruptError("the row of a content holds what cannot be")
         return BlobRow(row[0], row[1], bool(row[2]), row[3]) if row else None
 
     def kept(self, stretch: int, view: str, version: int, upto: int) -> Kept | None:
@@ -641,7 +724,10 @@ class SqliteStore:
             found.append(Trouble(f"{wal} has grown to {size >> 20} MB: {why}", lasting=False))
         if self.path.stat().st_mode & 0o077:
             found.append(
-                Trouble(f"{self.path} can be read by others; run `chmod 600 {self.path}`", lasting=False)
+                Trouble(
+                    f"{self.path} can be read by others; run `chmod 600 {quote(str(self.path))}`",
+                    lasting=False,
+                )
             )
         return found
 
@@ -881,6 +967,43 @@ def _heads(db: apsw.Connection, ids: Collection[str]) -> dict[str, int]:
         (json.dumps(list(ids)),),
     )
     return dict(_all(rows))
+
+
+def _refuse_disorder(places: list[Any]) -> None:
+    """A page that lies where another should makes SQLite answer out of order, without an error; whoever goes on from
+    the last row of such an answer would never come to an end."""
+    if not all(map(lt, places, places[1:])):
+        raise ValueError("rows that are not in order")
+
+
+def _refuse_gaps(db: apsw.Connection, stretch: int, seqs: list[int]) -> None:
+    """Where pieces were dropped there is nothing between two rows. Behind a page in the wrong place there is."""
+    if not seqs or seqs[-1] - seqs[0] + 1 == len(seqs):
+        return
+    for low, high in pairwise(seqs):
+        if high - low > 1 and any(_hidden(db, stretch, seq - 1, seq, False) for seq in {low + 1, high - 1}):
+            raise ValueError("rows that are passed over")
+
+
+def _left(events: list[Event], after: int, upto: int, backwards: bool) -> tuple[int, int]:
+    """What of after < seq <= upto lies beyond these events."""
+    if not events:
+        return after, upto
+    return (after, events[0].seq - 1) if backwards else (events[-1].seq, upto)
+
+
+def _hidden(db: apsw.Connection, stretch: int, after: int, upto: int, backwards: bool) -> int | None:
+    """The nearest event with after < seq <= upto that can be found by its number, unless it is far away."""
+    near = (
+        range(upto, max(after, upto - FAR), -1) if backwards else range(after + 1, min(upto, after + FAR) + 1)
+    )
+    for seq in near:
+        with suppress(*DAMAGE):
+            if db.execute(
+                "SELECT 1 FROM perdure_events WHERE id = ?", (stretch << _STRETCH | seq,)
+            ).fetchone():
+                return seq
+    return None
 
 
 def _all(rows: apsw.Cursor) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perdure.errors import StoreDamaged
-from perdure.journal.wal import checksum, head
+from perdure.journal.wal import checksum, head, latest_round
 
 Read = Callable[[int, int], bytes]
 _HEADER, _NAME = 32, 24
@@ -23,7 +23,7 @@ _HEADER, _NAME = 32, 24
 def refuse_orphan(path: Path) -> None:
     """Raise `StoreDamaged` if there is a log and no database: SQLite would begin a new one, and delete the log."""
     log = _log_of(path)
-    if _size(log) > _HEADER and not _size(path):
+    if _size(log) > _HEADER and _size(path) <= 1:  # to SQLite a file of one byte is an empty one
         raise StoreDamaged(
             str(path),
             f"is empty, but {log.name} beside it holds what was written last; nothing was changed; put the file back, "
@@ -34,7 +34,7 @@ def refuse_orphan(path: Path) -> None:
 def may_be_forgotten(path: Path, accepted: int, page_size: int) -> bool:
     """Whether a transaction ends behind the `accepted` frames of the log. Quick: it reads no more than their names."""
     with _reading(_log_of(path)) as (read, size):
-        salts = _round(read)
+        salts = latest_round(read, size, head(read), page_size)
         places = range(_HEADER + accepted * (_NAME + page_size), size - _NAME, _NAME + page_size)
         return any(_ends(read(at, _NAME), salts) for at in places)
 
@@ -43,7 +43,8 @@ def forgotten(path: Path, page_size: int) -> int:
     """How many transactions end at or behind the first frame of the log that does not add up. One may have been cut
     short by a crash; several were acknowledged."""
     with _reading(_log_of(path)) as (read, size):
-        top, salts = head(read), _round(read)
+        top = head(read)
+        salts = latest_round(read, size, top, page_size)
         sums, sound, count = top.sums, top.sound, 0
         for at in range(_HEADER, size - _NAME, _NAME + page_size):
             name = read(at, _NAME)
@@ -53,13 +54,6 @@ def forgotten(path: Path, page_size: int) -> int:
                 sound = name[8:16] == salts and struct.pack(">2I", *sums) == name[16:]
             count += not sound and _ends(name, salts)
         return count
-
-
-def _round(read: Read) -> bytes:
-    """What marks the frames of the present round. A log is always written from its start, so if its header does not
-    say, the first frame does."""
-    top = head(read)
-    return top.salts if top.sound else read(_HEADER + 8, 8)
 
 
 def _ends(name: bytes, salts: bytes) -> bool:

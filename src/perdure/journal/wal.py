@@ -7,6 +7,7 @@ behind was acknowledged all the same, so we look at it too and call it doubtful.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -62,15 +63,17 @@ class Wal:
     pages: int = 0
     "Of the database after the last accepted commit; 0 if there is none."
     doubtful: dict[int, list[int]] = field(default_factory=dict)
-    """Of each page the last sound version that SQLite does not accept, and the damaged ones after it. Under 0 are
-    those that do not say which page they are."""
+    """Of each page the last sound version that SQLite does not accept, and the damaged ones, which need not lie in the
+    order they were written in. Under 0 are those that do not say which page they are."""
+    _sound: set[int] = field(default_factory=set)
     damaged: bool = False
     "SQLite would accept fewer frames than were written. An unfinished transaction at the end is no damage."
 
     def _doubt(self, page: int, at: int, sound: bool) -> None:
         places = self.doubtful.setdefault(page, [])
         if sound and page:
-            places.clear()
+            places[:] = [other for other in places if other not in self._sound]
+            self._sound.add(at)
         places.append(at)
 
 
@@ -79,11 +82,8 @@ def read_wal(read: Read, size: int, top: Head, page_size: int) -> Wal:
     pending: list[_Frame] = []
     strays: list[int] = []
     accepted, ours = top.sound, True
-    salts, sums, known = top.salts, top.sums, top.sound
+    salts, sums = latest_round(read, size, top, page_size), top.sums
     for frame in _frames(read, size, page_size):
-        if not known and any(frame.salts):
-            # The log is always written from its start, so the first frames are of the latest round.
-            salts, known = frame.salts, True
         # The checksum of a frame continues the one stored in the frame before it, so damage can be told from what
         # merely follows damage, and a frame with damaged salts from one of an earlier round. Those of earlier rounds
         # may be many, and adding them up would cost more than anything else here.
@@ -111,6 +111,22 @@ def read_wal(read: Read, size: int, top: Head, page_size: int) -> Wal:
         wal._doubt(each.page, each.at, sound=True)
     wal.committed = {page: at for page, at in wal.committed.items() if page <= wal.pages}
     return wal
+
+
+def latest_round(read: Read, size: int, top: Head, page_size: int) -> bytes:
+    """What marks the frames that were written last. A log is always written from its start, so if its header does not
+    say, the first frames do: by salts that another shares, or that count on from those of the round before."""
+    if top.sound:
+        return top.salts
+    found = [frame.salts for frame in _frames(read, size, page_size) if any(frame.salts)]
+    times = Counter(found)
+    counts = {_count(salts) for salts in times}
+    sure = (salts for salts in found if times[salts] > 1 or (_count(salts) - 1) % (1 << 32) in counts)
+    return next(sure, found[0] if found else b"")
+
+
+def _count(salts: bytes) -> int:
+    return int.from_bytes(salts[:4], "big")
 
 
 def _frames(read: Read, size: int, page_size: int) -> Iterator[_Frame]:
