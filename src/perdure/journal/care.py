@@ -27,7 +27,7 @@ from perdure.journal.files import discard
 from perdure.journal.heads import HeadCache, fold
 from perdure.journal.reading import STEP, everything, spans, stored_session
 from perdure.journal.rows import SALT, event_in, is_known, link_of, linked, plain_bytes
-from perdure.journal.store import Kept, Listed, Store, Stored, Wanted
+from perdure.journal.store import Listed, Store, Stored, Wanted
 from perdure.views.head import VERSION, Head
 
 log = logging.getLogger("perdure.journal")

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
 
 from perdure.errors import NotOwner, OwnedElsewhere, PerdureError, Refused
 from perdure.events import AnyFact, Event, OwnerChanged
@@ -44,6 +45,7 @@ class Process:
         self.host = platform.node()
         self.ttl = ttl
         self.sessions: dict[str, Owned] = {}
+        self.taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._journal = journal
         self._clock = clock
         self._folder = folder
@@ -194,6 +196,12 @@ class Owned:
 
 async def take(journal: Journal, process: Process, session: str, version: str) -> Owned:
     """Become the owner of a session whose owner is gone, or which has none."""
+    # One after the other in this process: the journal cannot tell two of its takers apart.
+    async with process.taking.setdefault(session, asyncio.Lock()):
+        return await _take(journal, process, session, version)
+
+
+async def _take(journal: Journal, process: Process, session: str, version: str) -> Owned:
     while True:
         await process.introduce()
         term = process.term
