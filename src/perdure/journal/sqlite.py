@@ -556,13 +556,16 @@ class SqliteStore:
         return self._ask(listed)
 
     def _listed(self, at: int, stretch: int, id: str, lineage: str, head: int, folded: bytes) -> Listed:
+        if type(id) is not str or not type(at) is type(stretch) is type(head) is int:
+            raise TypeError(f"{id!r} is no row of a session")
         stored = Stored(stretch, id, _lineage(lineage), head, b"", 0, 0, self._heads.EMPTY)
         known = self._heads.read(folded, lambda: self._all_events(self._reading, stored))
         return Listed(id, head, known, (at, id))
 
     def count(self, wanted: Wanted) -> int:
         where, values = _where(wanted, after=False)
-        return int(self._read_column(f"SELECT count(*) FROM perdure_sessions {where}", *values)[0])
+        sql = f"SELECT count(*) FROM perdure_sessions {where}"
+        return self._ask(lambda db: int(_all(db.execute(sql, values))[0][0]))
 
     def ids(self, after: str, limit: int) -> list[str]:
         def found(db: apsw.Connection) -> list[str]:
@@ -576,20 +579,20 @@ class SqliteStore:
         return self._ask(found)
 
     def beginning_with(self, prefix: str, limit: int) -> list[str]:
-        return self._read_column(
+        return self._read_ids(
             "SELECT id FROM perdure_sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
             prefix, prefix + "\U0010ffff", limit,
         )  # fmt: skip
 
     def titled(self, title: str, limit: int) -> list[str]:
-        return self._read_column(
+        return self._read_ids(
             "SELECT id FROM perdure_sessions WHERE title = ? AND state NOT IN ('trashed', 'moved') "
             "ORDER BY updated_at DESC, id DESC LIMIT ?",
             title, limit,
         )  # fmt: skip
 
     def runnable(self, now: int, limit: int) -> list[str]:
-        return self._read_column(
+        return self._read_ids(
             "SELECT id FROM perdure_sessions WHERE runnable_at <= ? ORDER BY runnable_at, id LIMIT ?",
             now,
             limit,
@@ -598,8 +601,14 @@ class SqliteStore:
     def heads(self, ids: Collection[str]) -> Mapping[str, int]:
         return self._ask(lambda db: _heads(db, ids))
 
-    def _read_column(self, sql: str, *values: Any) -> list[Any]:
-        return self._ask(lambda db: [row[0] for row in _all(db.execute(sql, values))])
+    def _read_ids(self, sql: str, *values: Any) -> list[str]:
+        def found(db: apsw.Connection) -> list[str]:
+            ids = [id for (id,) in _all(db.execute(sql, values))]
+            if not all(type(id) is str for id in ids):
+                raise TypeError("ids that are no text")
+            return ids
+
+        return self._ask(found)
 
     def _read_one(self, sql: str, *values: Any) -> Any:
         with self._speaking:
