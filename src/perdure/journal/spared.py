@@ -19,22 +19,9 @@ from perdure.journal import migrate
 from perdure.journal.heads import HeadCache, fold, unpacked
 from perdure.journal.rows import link_of
 from perdure.journal.store import Lineage, PageOfEvents, Stored, walk
+from perdure.journal.walking import DAMAGE, FAR, STRETCH
 
-DAMAGE = (
-    apsw.CorruptError,
-    apsw.NotADBError,
-    apsw.NoMemError,
-    apsw.TooBigError,
-    UnicodeDecodeError,
-    ValueError,
-    TypeError,
-)
-"""What reading a damaged page may come to: SQLite notices, or hands out values that cannot be."""
-
-_STRETCH = 32
 _MOST_LOST = 100_000
-FAR = 200
-"""Behind the last event that a walk finds: more than the rows of a page or two."""
 _COLUMNS = "stretch, id, lineage, head, chain, batch, batch_seq, folded"
 _KINDS = (int, str, str, int, bytes, int, int, bytes)
 
@@ -103,7 +90,7 @@ def _last_stretch(db: apsw.Connection) -> int:
     found = []
     for sql in (
         "SELECT seq FROM sqlite_sequence WHERE name = 'perdure_sessions'",
-        f"SELECT max(id) >> {_STRETCH} FROM perdure_events",
+        f"SELECT max(id) >> {STRETCH} FROM perdure_events",
         "SELECT max(stretch) FROM perdure_sessions",
     ):
         with suppress(*DAMAGE):
@@ -128,7 +115,7 @@ def _names(db: apsw.Connection) -> dict[int, str]:
 def _refolded(
     db: apsw.Connection, events: Events, stretch: int, name: str, found: dict[int, Stored]
 ) -> Stored | None:
-    first = events(stretch, 0, (1 << _STRETCH) - 1, 1).events
+    first = events(stretch, 0, (1 << STRETCH) - 1, 1).events
     lineage: Lineage = ()
     match first[0].fact if first else None:
         case SessionCreated(session=id):
@@ -154,20 +141,20 @@ def _lineage(found: dict[int, Stored], parent: str, at: int) -> Lineage:
 
 def _end(db: apsw.Connection, stretch: int) -> tuple[int, bytes]:
     """The last event of a stretch that can be reached, and the last link."""
-    last, chain, base = 0, b"", stretch << _STRETCH
+    last, chain, base = 0, b"", stretch << STRETCH
     with suppress(*DAMAGE):
         for id, seal in db.execute(
             "SELECT id, seal FROM perdure_events WHERE id > ? AND id < ? ORDER BY id",
-            (base, base + (1 << _STRETCH)),
+            (base, base + (1 << STRETCH)),
         ):
-            if last < id - base < 1 << _STRETCH:  # a page in the wrong place answers with rows of others
+            if last < id - base < 1 << STRETCH:  # a page in the wrong place answers with rows of others
                 last, chain = id - base, link_of(seal) if seal else chain
     with suppress(*DAMAGE):
         for id, seal in db.execute(
             "SELECT id, seal FROM perdure_events WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1",
-            (base, base + (1 << _STRETCH)),
+            (base, base + (1 << STRETCH)),
         ):
-            if last < id - base < 1 << _STRETCH:
+            if last < id - base < 1 << STRETCH:
                 last, chain = id - base, link_of(seal) if seal else b""
     # A page in the wrong place ends a walk early, and hides nothing from who asks for a row by its number.
     seq = last

@@ -7,14 +7,21 @@ write goes over it, and the next close throws it away. So no store is opened ove
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import apsw
 
 from perdure.errors import StoreDamaged
+from perdure.journal.files import LockFile
 from perdure.journal.wal import checksum, head, latest_round
+
+log = logging.getLogger("perdure.journal")
 
 Read = Callable[[int, int], bytes]
 _HEADER, _NAME = 32, 24
@@ -29,6 +36,26 @@ def refuse_orphan(path: Path) -> None:
             f"is empty, but {log.name} beside it holds what was written last; nothing was changed; put the file back, "
             "or run `perdure doctor --salvage FILE` to save what is in the log",
         )
+
+
+def refuse_forgetting(db: apsw.Connection, path: Path, lock: LockFile, unfinished: int) -> None:
+    """Raise if SQLite would forget more of the log than the transactions that a crash can have left `unfinished`."""
+    found: list[Any] = db.execute("PRAGMA page_size").fetchall()
+    size = int(found[0][0])
+    accepted, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    if accepted < 0 or not may_be_forgotten(path, accepted, size):
+        return
+    # Somebody may just have been writing. Now nobody is.
+    with lock:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            count = forgotten(path, size)
+        finally:
+            db.execute("ROLLBACK")
+    if count > unfinished:
+        raise apsw.CorruptError(f"{count} transactions lie behind a damaged place in its log")
+    if count:
+        log.warning("the end of the log is not whole", extra={"store": f"sqlite:///{path}"})
 
 
 def may_be_forgotten(path: Path, accepted: int, page_size: int) -> bool:
