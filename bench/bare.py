@@ -75,6 +75,15 @@ class BarePostgres:
                 self.db.execute(self._insert, (self.seq, data), binary=True)
             self.db.execute(self._update, (self.seq, self.seq), binary=True)
 
+    def notifying(self, rows: Sequence[bytes]) -> None:
+        """With the wake that others wait for, in the same transaction."""
+        with self.db.transaction():
+            for data in rows:
+                self.seq += 1
+                self.db.execute(self._insert, (self.seq, data), binary=True)
+            self.db.execute(self._update, (self.seq, self.seq), binary=True)
+            self.db.execute("SELECT pg_notify('bare', '1')")
+
     def pipelined(self, rows: Sequence[bytes]) -> None:
         """Everything in one round trip, as few write it."""
         with self.db.pipeline():

@@ -37,7 +37,9 @@ Written by `python -m bench journal` on {time.strftime("%Y-%m-%d", time.gmtime()
 {_machine()}
 
 Every figure was measured in turns with the raw driver, in small blocks, in the same run on the same disk, so that whatever else
-the machine did is in both. Figures are medians. Trust the ratios; the times are those of this machine on that day.
+the machine did is in both. Figures are medians. A ratio is the median of what the blocks say, each divided by its neighbour, so it
+need not be the quotient of the medians beside it; where a limit allows for a hop, the hop has been taken out of the ratio. Trust
+the ratios; the times are those of this machine on that day.
 
 What is appended is an agent's turn: a user's message of 200 bytes, a reply of 400 bytes with a tool call, a tool's result of 2 KB,
 and the four small facts that the grammar asks for between them: seven facts in six appends, each durable before the next. The bare

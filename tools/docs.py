@@ -101,7 +101,9 @@ def cli_page() -> str:
     helps = "\n".join(f"## {c.command_path}\n\n```text\n{c.get_help()}\n```\n" for c in commands())
     return f"""# Commands
 
-What `--help` prints. Errors go to standard error, as one sentence that begins with `perdure:`.
+What `--help` prints. Errors go to standard error. One of Perdure's own is one sentence that begins with `perdure:`; a
+command line that cannot be understood is answered as `--help` would be begun, with `Usage:` and a last line `Error: ...`.
+A command that finds no store makes none: it says `no store yet`, and fails only if it cannot do without.
 
 {codes}
 

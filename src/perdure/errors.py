@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+NOT_NATIVE = "Windows is not supported natively; install Perdure inside WSL, where it runs as on Linux"
+"""Said by the command line, and to whoever imports the journal."""
+
 
 class PerdureError(Exception):
     """The root: catch this to catch everything that Perdure raises on purpose."""
 
 
 class ConfigError(PerdureError):
-    """A setting is unknown, malformed, or may not be set there. Mend the place that `where` names."""
+    """A setting, or an argument of `open`, is unknown, malformed, or may not be set there. Mend the place that `where`
+    names."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -38,6 +42,10 @@ class StoreUnavailable(StoreError):
     on the way, or a disk failed to sync it and the process was killed before it could go on. Put right what the
     message names and append again under the same key: then it is there once.
     """
+
+
+class NoStore(StoreUnavailable):
+    """There is no store at this address yet, and whoever asked did not want one to be made. Check the address."""
 
 
 class StoreDamaged(StoreError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+import perdure
 from tests.doors.conftest import Run
 
 OPENING = [
@@ -101,6 +103,20 @@ def test_what_is_intact_in_a_damaged_one_is_saved_and_the_damaged_one_only_read(
     assert again.stderr == f"perdure: {store.parent}/saved 구조.db: is there already; name a new file\n"
 
 
+def test_of_an_empty_one_there_is_nothing_to_save(run: Run, project: Path) -> None:
+    asyncio.run(made(f"sqlite:///{project}/empty.db"))
+    done = run("--db", f"sqlite:///{project}/empty.db", "doctor", "--salvage", "saved.db")
+    assert (done.returncode, done.stdout) == (1, "")
+    why = "holds no session that could be found; saved.db was not made"
+    assert done.stderr.splitlines()[-1] == f"perdure: {project}/empty.db: {why}"
+    assert not (project / "saved.db").exists()
+
+
+async def made(url: str) -> None:
+    async with await perdure.open(url):
+        pass
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"), [(a_folder, "is a folder; name the damaged file"), (Path.unlink, "is not there; name")]
 )
@@ -121,7 +137,6 @@ def test_what_is_no_file_cannot_be_salvaged(
         ("sqlite:///", 2, "must be sqlite:///PATH, postgresql://... or memory:"),
         ("postgresql://ada:hush@localhost:1/x", 1, "check that the server runs"),
         ("postgresql://ada:hush@[::bad", 1, "the address cannot be read"),
-        ("sqlite:////proc/nowhere/perdure.db", 1, "/proc/nowhere/perdure.db: cannot be opened"),
     ],
 )
 def test_an_address_that_leads_nowhere_is_one_sentence(url: str, code: int, why: str, run: Run) -> None:
@@ -197,9 +212,9 @@ def test_a_backup_that_cannot_be_written_names_its_file(bound: Run, store: Path,
     assert done.stderr.endswith(f"perdure: {closed}/copy.db: cannot be written: Permission denied\n")
 
 
-def test_a_home_that_cannot_be_written_is_named(bound: Run, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_looked_into_is_named(bound: Run, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
-    closed.mkdir(mode=0o500)
+    closed.mkdir(mode=0o000)
     done = bound("sessions", "list", PERDURE_HOME=f"{closed}/home")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"perdure: {closed}/home/perdure.db: cannot be opened (Permission denied)")
@@ -227,10 +242,11 @@ def test_settings_that_cannot_be_read_are_named(bound: Run, tmp_path: Path) -> N
     assert done.stderr == f"perdure: {file}: cannot be read: Permission denied\n"
 
 
-def test_what_is_made_is_private(run: Run, tmp_path: Path) -> None:
-    run("sessions", "list", PERDURE_HOME=f"{tmp_path}/own/home")
-    run("backup", f"{tmp_path}/copy.db", PERDURE_HOME=f"{tmp_path}/own/home")
+def test_what_is_made_is_private(run: Run, store: Path, tmp_path: Path) -> None:
+    db = ("--db", f"sqlite:///{store}", "--home", f"{tmp_path}/own/home")
+    run(*db, "sessions", "prune", "--older-than", "0.0000001", "--yes")
+    run(*db, "backup", f"{tmp_path}/copy.db")
     made = [tmp_path / "own", *(tmp_path / "own").rglob("*"), tmp_path / "copy.db"]
-    assert len(made) > 3
+    assert len(made) == 5
     modes = {str(file): oct(file.stat().st_mode & 0o777) for file in made}
     assert modes == {str(file): "0o700" if file.is_dir() else "0o600" for file in made}

@@ -14,8 +14,9 @@ import click
 import pytest
 
 from perdure import __version__
-from perdure.cli import COMMANDS, NOT_NATIVE
+from perdure.cli import COMMANDS
 from perdure.config import MODES
+from perdure.errors import NOT_NATIVE
 from tests.doors.conftest import PERDURE, Run
 
 
@@ -34,9 +35,30 @@ def test_alone_it_shows_version_store_and_what_works(run: Run, tmp_path: Path) -
         assert sentence in done.stdout
 
 
-def test_looking_makes_nothing(run: Run, tmp_path: Path, project: Path) -> None:
+@pytest.mark.parametrize("where", ["", "gone/far/perdure.db"])
+def test_looking_makes_nothing(where: str, run: Run, tmp_path: Path, project: Path) -> None:
+    db = ("--db", f"sqlite:///{project}/{where}") if where else ()
     for arguments in ((), ("--help",), ("config",)):
-        assert run(*arguments).returncode == 0
+        assert run(*db, *arguments).returncode == 0
+    said = f"perdure: no store yet at sqlite:///{f'{project}/{where}' if where else f'{tmp_path}/.local/share/perdure/perdure.db'}\n"
+    for arguments, shown in (
+        (("sessions", "list"), "no sessions yet\n"),
+        (("sessions", "list", "--json"), "[]\n"),
+        (("sessions", "prune", "--older-than", "1", "--yes"), None),
+        (("doctor",), ""),
+    ):
+        done = run(*db, *arguments)
+        assert (done.returncode, done.stderr) == (0, said)
+        assert shown in (done.stdout, None)
+    for arguments in (
+        ("sessions", "show", "x"),
+        ("sessions", "restore", "x"),
+        ("doctor", "x"),
+        ("backup", "copy.db"),
+    ):
+        done = run(*db, *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.endswith("perdure.db: there is no store yet\n")
     assert list(tmp_path.iterdir()) == [project]
     assert not list(project.iterdir())
 
@@ -254,5 +276,5 @@ def test_on_windows_it_says_one_sentence_and_exits() -> None:
         encoding="utf-8",
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{NOT_NATIVE}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"perdure: {NOT_NATIVE}\n")
     assert "WSL" in NOT_NATIVE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.doors.conftest import Run
@@ -61,6 +63,20 @@ def test_no_name_is_no_session(name: str, run: Run, store: Path) -> None:
     assert done.stderr == f"perdure: session {name!r}: is no name\n"
 
 
+def test_a_session_that_is_damaged_says_so_however_little_of_it_is_shown(run: Run, store: Path) -> None:
+    show = ("--db", f"sqlite:///{store}", "sessions", "show", ONE, "--limit", "1")
+    assert run(*show).returncode == 0
+    db = apsw.Connection(str(store))
+    db.execute("UPDATE perdure_events SET checksum = 5 WHERE id = (1 << 32) + 1")
+    db.close()
+    done, told = run(*show), json.loads(run(*show, "--json").stdout)
+    assert done.returncode == 1
+    assert "SessionCreated" not in done.stdout
+    why = "1 of this session's events cannot be read, or were changed"
+    assert done.stderr == f"perdure: {why}; perdure doctor {ONE} says which\n"
+    assert (len(told["events"]), told["unreadable"]) == (1, 1)
+
+
 def test_what_is_not_in_the_trash_cannot_be_restored(run: Run, store: Path) -> None:
     done = run("--db", f"sqlite:///{store}", "sessions", "restore", ONE)
     assert (done.returncode, done.stdout) == (1, "")
@@ -74,6 +90,8 @@ def test_sessions_go_to_the_trash_and_come_back(run: Run, store: Path) -> None:
     assert "4 sessions moved to the trash" in run(*db, *old, "--yes").stdout
     assert run(*db, "sessions", "list", "--state", "active").stdout == "4 hidden by the filter\n"
     assert run(*db, "sessions", "restore", "zyxwvt").stdout == f"{THREE} is back\n"
+    logged = (store.parents[1] / ".local/share/perdure/logs/perdure.log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in logged] == ["pruned"] * 4 + ["restored"]
     back, hidden = run(*db, "sessions", "list", "--state", "active").stdout.splitlines()
     assert back.startswith(THREE)
     assert hidden == "3 hidden by the filter"

@@ -23,8 +23,8 @@ def mortal_store(url: str, fate: Fate, vfs: str | None, announce: Any) -> Sqlite
     if url.startswith("postgres"):
 
         class MortalPostgres(PostgresStore):
-            def _migrate(self, db: Any, announce: Any) -> None:
-                super()._migrate(_MortalPipe(db, fate), announce)  # type: ignore[arg-type]
+            def _migrate(self, db: Any, *more: Any) -> None:
+                super()._migrate(_MortalPipe(db, fate), *more)  # type: ignore[arg-type]
 
         return MortalPostgres(url, SystemClock(), announce=announce)
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from perdure import events as e
 from perdure.errors import PerdureError, SessionError
-from perdure.journal import Journal, Owned
+from perdure.journal import Journal, Listed, Owned
 from perdure.journal.store import Store
 from perdure.testing.clock import ManualClock
 from perdure.testing.contract.telling import expire, following
@@ -90,6 +90,8 @@ class Side:
                     owner, process=self._names.get(owner.process, owner.process)
                 )
                 return structs.replace(value, standing=structs.replace(standing, process=name), owner=known)
+            case Listed(id=id, upto=upto, head=head):
+                return [id, upto, self.plain(head)]  # its place is for the store that gave it
             case list() | tuple():
                 return [self.plain(each) for each in value]
             case _ if is_dataclass(value):

@@ -89,6 +89,14 @@ def test_what_is_derived_otherwise_is_told_and_then_written_anew(copied: Path) -
     assert derived.read_text(encoding="utf-8") == known
 
 
+@pytest.mark.parametrize("check", [["--check"], []])
+def test_a_folder_that_is_not_there_is_no_success(check: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="nowhere is no folder"):
+        golden.main([*check, str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match="name the folders"):
+        golden.main(check)
+
+
 def test_a_recording_is_never_overwritten(copied: Path) -> None:
     with pytest.raises(FileExistsError):
         golden.write(copied, golden.read(copied))

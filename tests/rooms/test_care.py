@@ -1,7 +1,10 @@
 """What a doctor finds in a store that somebody has changed behind our back, and what it mends; backups; pruning."""
 
 import asyncio
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -64,6 +67,15 @@ class Place:
                 changes = other.execute(sql.replace("?", "%s"), values).rowcount
         assert changes == 1
 
+    def run(self, sql: str) -> None:
+        if self._is_file:
+            db = apsw.Connection(self.url.removeprefix("sqlite:///"))
+            db.execute(sql)
+            db.close()
+        else:
+            with psycopg.connect(self.url) as other:
+                other.execute(sql.encode())
+
     def change_event(self, seq: int, **columns: object) -> None:
         names = ", ".join(f"{name} = ?" for name in columns)
         self.change(f"UPDATE perdure_events SET {names} WHERE {self._row(seq)}", *columns.values())
@@ -117,6 +129,20 @@ async def made(place: Place) -> tuple[str, list[tuple[int, bytes, int, bytes | N
         assert session != other
         place.stretch = (await opened.read_store(stored_session, opened.store, session)).stretch
         return session, await seals(opened, session)
+
+
+async def columns(place: Place) -> list[tuple[object, ...]]:
+    """What the list is asked by, as it stands there."""
+    sql = (
+        "SELECT id, state, project_key, title, runnable_at, updated_at FROM perdure_sessions ORDER BY stretch"
+    )
+    if place.url.startswith("sqlite"):
+        db = apsw.Connection(place.url.removeprefix("sqlite:///"))
+        rows = db.execute(sql).fetchall()
+        db.close()
+        return rows
+    with psycopg.connect(place.url) as other:
+        return other.execute(sql).fetchall()
 
 
 async def findings(place: Place, session: str | None = None, *, mend: bool = True) -> list[Finding]:
@@ -211,6 +237,65 @@ async def test_content_that_is_not_what_it_was_is_named_where_it_is_spoken_of(
     assert found[0].what.endswith(f"({len(PICTURE)} bytes) is {why}")
 
 
+async def test_events_whose_sessions_row_is_gone_are_damage_and_are_not_backed_up(
+    place: Place, tmp_path: Path
+) -> None:
+    session, _ = await made(place)
+    async with await place.open() as opened:
+        fork = await opened.fork(session)
+    place.change("DELETE FROM perdure_sessions WHERE id = ?", session)
+    why = f"events of stretch {place.stretch}, 4 of them, belong to no session"
+    for _ in range(2):
+        assert await findings(place) == [Finding("damage", why)]
+    async with await place.open() as opened:
+        assert await faults(opened, fork) == []
+        with pytest.raises(StoreDamaged, match=f"the copy is not whole: the store: {why}"):
+            await backup(opened, tmp_path / "backup.db")
+    assert not (tmp_path / "backup.db").exists()
+
+
+@pytest.mark.parametrize(("stretch", "seq"), [(0, 5), (-3, 1), (999, 1), (None, 0), (None, 5000)])
+async def test_rows_that_no_session_reaches_are_damage(place: Place, stretch: int | None, seq: int) -> None:
+    await made(place)
+    place.stretch = place.stretch if stretch is None else stretch
+    place.add_event(seq, data=b"A", checksum=5)
+    why = f"events of stretch {place.stretch}, 1 of them, belong to no session"
+    assert await findings(place) == [Finding("damage", why)]
+
+
+async def test_before_the_place_where_a_fork_begins_nothing_is_its_own(place: Place) -> None:
+    session, rows = await made(place)
+    async with await place.open() as opened:
+        fork = await opened.fork(session)
+        place.stretch = (await opened.read_store(stored_session, opened.store, fork)).stretch
+    assert await findings(place) == []
+    _, data, check, seal = rows[1]
+    place.add_event(2, data=data, checksum=check, seal=seal)
+    [found] = await findings(place)
+    assert found.what == f"events of stretch {place.stretch}, 1 of them, belong to no session"
+
+
+async def test_a_row_that_calls_a_session_by_another_name_is_damage(place: Place) -> None:
+    session, _ = await made(place)
+    place.change("UPDATE perdure_sessions SET id = 'aaaaaaaaaaaaaaaaaaaa' WHERE id = ?", session)
+    [found] = await findings(place)
+    assert (found.kind, found.session, found.seq) == ("damage", "aaaaaaaaaaaaaaaaaaaa", 1)
+    assert "another id" in found.what
+
+
+async def test_what_was_written_behind_a_files_pages_is_worth_a_note(tmp_path: Path) -> None:
+    file = tmp_path / "perdure.db"
+    async with await journal.open(f"sqlite:///{file}") as opened:
+        await talk(opened)
+        assert [f async for f in doctor(opened)] == []  # most of it is in the log, and the file is shorter
+    with file.open("ab") as end:
+        end.write(b"?" * 5000)
+    async with await journal.open(f"sqlite:///{file}") as opened:
+        [found] = [f async for f in doctor(opened)]
+    assert found.kind == "note"
+    assert "is 5000 bytes longer than its pages" in found.what
+
+
 # What a doctor mends
 
 
@@ -259,6 +344,92 @@ async def test_what_is_derived_is_folded_anew_unless_one_only_looks(
         assert await faults(opened, await opened.fork(session, at=3)) == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "title = 'evil'",
+        "state = 'trashed'",
+        "project_key = 'another'",
+        "updated_at = updated_at + 60000000",
+        "updated_at = 0",
+        "runnable_at = 7",
+    ],
+)
+async def test_a_row_of_the_list_is_written_anew_if_it_is_not_what_the_events_say(
+    place: Place, change: str
+) -> None:
+    await made(place)
+    async with await place.open() as opened:
+        session = await talk(opened)
+    listed = await columns(place)
+    place.change(f"UPDATE perdure_sessions SET {change} WHERE id = ?", session)
+    wrong = Finding("derived", "its row in the list is not what its events say", session)
+    assert await findings(place, mend=False) == [wrong]
+    [found] = await findings(place)
+    assert found == Finding("derived", wrong.what, session, mended=True)
+    assert await findings(place) == []
+    # The time of who stands first may have been late by a little, and is not any more.
+    assert [row[:-1] for row in await columns(place)] == [row[:-1] for row in listed]
+
+
+async def test_an_index_that_is_gone_is_made_anew(place: Place) -> None:
+    session, _ = await made(place)
+    place.run("DROP INDEX perdure_sessions_by_activity")
+    async with await place.open() as opened:
+        if place.url.startswith("sqlite"):
+            with pytest.raises(StoreUnavailable, match="`perdure doctor` makes it anew"):
+                await opened.sessions()
+        else:
+            assert len(await opened.sessions()) == 2
+        await opened.append(session, said("all the same"))
+    wrong = Finding("derived", "the index perdure_sessions_by_activity is missing or is not as it should be")
+    assert await findings(place, mend=False) == [wrong]
+    [found] = await findings(place)
+    assert found == Finding("derived", wrong.what, mended=True)
+    assert await findings(place) == []
+    async with await place.open() as opened:
+        assert len(await opened.sessions()) == 2
+
+
+async def test_an_index_over_other_columns_is_made_anew(tmp_path: Path) -> None:
+    place = Place(f"sqlite:///{tmp_path / 'perdure.db'}")
+    await made(place)
+    place.run("DROP INDEX perdure_sessions_by_title")
+    place.run("CREATE INDEX perdure_sessions_by_title ON perdure_sessions (state)")
+    assert [f.mended for f in await findings(place)] == [True]
+    assert await findings(place) == []
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_who_stays_first_in_the_list_is_rightly_there(place: Place, together: bool) -> None:
+    clock = ManualClock()
+    async with await place.open(clock=clock) as opened:
+        ids = []
+        for _ in range(3):
+            ids.append(await talk(opened))
+            clock.advance(0 if together else 1)
+        for id in [*reversed(ids), *ids]:
+            for _ in range(3):
+                clock.advance(1)
+                await opened.append(id, said("once more"))
+                assert (await opened.sessions())[0].id == id
+            assert [f async for f in doctor(opened, mend=False) if f.kind != "note"] == []
+
+
+async def test_a_doctor_is_not_led_astray_by_who_writes_meanwhile(place: Place) -> None:
+    async with await place.open() as one, await place.open() as two:
+        session = await talk(one)
+        going = asyncio.create_task(_write(two, session))
+        async with aclosing(following(one, session, 4)) as events:
+            async for _ in events:
+                found = [f async for f in doctor(one, mend=False) if f.kind != "note"]
+                if found or (await one.head(session)).upto > 200:
+                    break
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        assert found == []
+
+
 async def test_of_a_damaged_session_nothing_is_folded_anew(place: Place) -> None:
     session, _ = await made(place)
     spoil_the_head(place, session)
@@ -271,6 +442,7 @@ async def test_of_a_damaged_session_nothing_is_folded_anew(place: Place) -> None
 
 async def test_a_backup_is_of_one_moment_while_others_go_on_writing(place: Place, tmp_path: Path) -> None:
     target = tmp_path / "kopié 漢" / "backup.db"
+    target.parent.mkdir()
     async with await place.open() as one, await place.open() as two:
         session, quiet = await talk(one), await talk(one)
         await one.put_on_desk("draft", session, b"to be continued")
@@ -317,10 +489,41 @@ async def test_a_backup_writes_over_nothing(place: Place, tmp_path: Path) -> Non
     assert target.read_text() == "mine"
 
 
+async def test_a_backup_that_is_killed_leaves_nothing_under_the_name_it_was_given(tmp_path: Path) -> None:
+    source, target = f"sqlite:///{tmp_path / 'perdure.db'}", tmp_path / "backups" / "backup.db"
+    target.parent.mkdir()
+    async with await journal.open(source) as opened:
+        session = await talk(opened)
+        await opened.append(session, *(said(f"{number}") for number in range(5000)))
+    command = [Path(sys.executable).with_name("perdure"), "--db", source, "backup", target]
+    home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    going = await asyncio.create_subprocess_exec(*command, env=home, stdout=subprocess.PIPE)
+    while not any(file.stat().st_size for file in target.parent.iterdir()):
+        assert going.returncode is None
+        await asyncio.sleep(0.001)
+    going.kill()
+    await going.communicate()
+    left = {file.name for file in target.parent.iterdir()}
+    assert left
+    assert "backup.db" not in left
+    async with await journal.open(source) as opened:
+        assert await backup(opened, target) == 1
+    assert {file.name for file in target.parent.iterdir()} == {*left, "backup.db"}
+
+
+async def test_a_backup_makes_no_folder(place: Place, tmp_path: Path) -> None:
+    await made(place)
+    async with await place.open() as opened:
+        with pytest.raises(StoreUnavailable, match="nowhere is not there; make it first"):
+            await backup(opened, tmp_path / "nowhere" / "backup.db")
+    assert not (tmp_path / "nowhere").exists()
+
+
 async def test_a_backup_that_is_not_whole_is_not_kept(place: Place, tmp_path: Path) -> None:
     session, _ = await made(place)
     place.delete_event(2)
     folder = tmp_path / "backups"
+    folder.mkdir()
     async with await place.open() as opened:
         with pytest.raises(StoreDamaged, match=f"the copy is not whole: session {session}, seq 3"):
             await backup(opened, folder / "backup.db")
@@ -328,6 +531,7 @@ async def test_a_backup_that_is_not_whole_is_not_kept(place: Place, tmp_path: Pa
 
 
 async def test_what_is_in_memory_has_nothing_to_back_up(tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
     async with await journal.open("memory:") as opened:
         await talk(opened)
         with pytest.raises(StoreUnavailable, match="it is gone when this process ends"):

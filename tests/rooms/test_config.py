@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -345,6 +346,19 @@ def test_a_folder_in_place_of_a_file_is_refused(place: Place) -> None:
     assert refusal(place).startswith(f"{place.user_file}: cannot be read: ")
 
 
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(place: Place) -> None:
+    place.project_file.parent.mkdir(exist_ok=True)
+    os.mkfifo(place.project_file)
+    assert refusal(place) == f"{place.project_file}: cannot be read: it is no ordinary file"
+
+
+def test_a_mark_that_an_editor_put_before_the_first_line_is_no_part_of_it(place: Place) -> None:
+    place.user_says("\ufeffretry_attempts = 7\n")
+    assert place.loaded().settings.retry_attempts == 7
+    place.user_says("\ufeffretry_attempts = 7\nmodel = 3\n")
+    assert refusal(place).startswith(f"{place.user_file}:2: ")
+
+
 def test_lines_are_counted_through_values_of_several_lines(place: Place) -> None:
     place.user_says('model = """a\n[b]\nretry_base = 1\n"""\r\n# [x]\r\n\r\nretry_cap = 99\r\n')
     found = place.loaded()
@@ -377,6 +391,13 @@ def test_a_variable_that_is_nearly_a_setting_is_refused(place: Place) -> None:
         refusal(place, PERDURE_DATABSE_URL="x")
         == "PERDURE_DATABSE_URL: no such setting; did you mean PERDURE_DATABASE_URL?"
     )
+
+
+def test_providers_cannot_be_said_in_a_variable(place: Place) -> None:
+    assert refusal(place, PERDURE_PROVIDERS="openai") == (
+        "PERDURE_PROVIDERS: providers are tables of the user's file, such as [providers.openai]"
+    )
+    assert place.loaded(PERDURE_PROVIDERS="").settings == place.settings()
 
 
 def test_a_variable_of_others_is_let_pass_and_told(place: Place) -> None:

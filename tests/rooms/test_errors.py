@@ -12,6 +12,7 @@ ALL = [it for it in vars(e).values() if isclass(it) and issubclass(it, Exception
 CASES: list[tuple[e.PerdureError, str, dict[str, object]]] = [
     (e.ConfigError("x.toml:3", "is bad"), "x.toml:3: is bad", {"where": "x.toml:3", "why": "is bad"}),
     (e.StoreUnavailable("/x.db", "is full"), "/x.db: is full", {"store": "/x.db", "why": "is full"}),
+    (e.NoStore("/x.db", "is not there"), "/x.db: is not there", {"store": "/x.db"}),
     (e.StoreDamaged("memory:", "is odd"), "memory: is odd", {"store": "memory:"}),
     (e.StoreTooNew("/x.db", "is new"), "/x.db: is new", {}),
     (e.WritesTooNew("/x.db", "is new"), "/x.db: is new", {}),

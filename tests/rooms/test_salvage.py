@@ -103,6 +103,22 @@ async def test_a_sound_file_comes_back_whole(store: Store) -> None:
         assert await opened.blob(last.parts[1]) == PICTURE
 
 
+async def test_of_what_holds_nothing_no_file_is_made(tmp_path: Path) -> None:
+    store = Store(tmp_path / "damaged.db", {})
+    async with await journal.open(f"sqlite:///{store.path}"):
+        pass
+    assert await salvage(store.path, store.target) == Saved()
+    assert not list(tmp_path.glob("saved.db*"))
+
+
+async def test_events_whose_sessions_row_is_gone_come_back(store: Store) -> None:
+    db = apsw.Connection(str(store.path))
+    db.execute("DELETE FROM perdure_sessions WHERE stretch = 1")
+    db.close()
+    _, there = await saved(store)
+    assert there == store.texts
+
+
 async def test_a_wrong_byte_costs_the_event_it_is_in_and_that_is_named(store: Store) -> None:
     session = next(iter(store.texts))
     store.spoil("one says 5")

@@ -14,6 +14,7 @@ import click
 
 from perdure import __version__
 from perdure.errors import (
+    NOT_NATIVE,
     AmbiguousPrefix,
     ConfigError,
     PerdureError,
@@ -28,10 +29,6 @@ COMMANDS = {
     "doctor": "Look for damage, mend what is derived, and say what is lost.",
     "sessions": "List the sessions, and show what is in one.",
 }
-
-NOT_NATIVE = (
-    "perdure: Windows is not supported natively; install Perdure inside WSL, where it runs as on Linux."
-)
 
 
 class _Commands(click.Group):
@@ -81,7 +78,7 @@ def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrongly called or configured, 3 no such session or several,
     4 the session has ended."""
     if sys.platform == "win32":
-        print(NOT_NATIVE, file=sys.stderr)
+        print(f"perdure: {NOT_NATIVE}", file=sys.stderr)
         sys.exit(1)
     if sys.stdout is not None:  # it is None if somebody closed it
         # A folder's name need not be text, and the terminal need not know every script: show such signs escaped.

@@ -64,7 +64,7 @@ def command(session: str | None, look_only: bool, into: Path | None, as_json: bo
                 door.tell(f"perdure: {TO_SAVE if is_file else RESTORE}")
         return damaged > 0
 
-    if door.with_journal(look):
+    if door.with_journal(look, without=None if session else False):
         sys.exit(1)
 
 
@@ -87,8 +87,12 @@ def _salvage(into: Path, as_json: bool) -> None:
             click.echo(door.plain(f"missing: {sentence}"))
         for sentence in saved.notes:
             click.echo(door.plain(f"note: {sentence}"))
-        click.echo(f"{into}: {saved.sessions} sessions, {saved.events} events, {saved.blobs} contents saved")
+        if into.exists():
+            click.echo(
+                f"{into}: {saved.sessions} sessions, {saved.events} events, {saved.blobs} contents saved"
+            )
     if not saved.sessions:
-        door.tell(f"perdure: {damaged}: holds no session that could be found")
+        made = "" if into.exists() else f"; {into} was not made"
+        door.tell(f"perdure: {damaged}: holds no session that could be found{made}")
     if saved.missing or not saved.sessions:
         sys.exit(1)

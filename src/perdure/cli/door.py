@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from perdure.config import Loaded, Settings, load, masked_url
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, NoStore
 
 if TYPE_CHECKING:
     from perdure.journal import Journal
@@ -40,8 +40,12 @@ def enter() -> Settings:
     return settings
 
 
-def with_journal(work: Callable[[Journal, Settings], Awaitable[T]]) -> T:
-    """Open the store of this call, do `work` with it, and close it again."""
+def with_journal(work: Callable[[Journal, Settings], Awaitable[T]], *, without: T | None = None) -> T:
+    """Open the store of this call, do `work` with it, and close it again.
+
+    None of these commands makes a store: an address with a slip in it would become one. Where there is none, the
+    answer is `without`, and a person is told; `NoStore` is raised if the command cannot do without.
+    """
     import asyncio  # with the journal, half of what starting takes; most calls of `perdure --help` need neither
 
     from perdure import journal
@@ -50,11 +54,21 @@ def with_journal(work: Callable[[Journal, Settings], Awaitable[T]]) -> T:
 
     async def opened() -> T:
         async with await journal.open(
-            settings.database_url, kind="terminal", durability=settings.durability, announce=tell
+            settings.database_url,
+            kind="terminal",
+            durability=settings.durability,
+            announce=tell,
+            create=False,
         ) as store:
             return await work(store, settings)
 
-    return asyncio.run(opened())
+    try:
+        return asyncio.run(opened())
+    except NoStore as none:
+        if without is None:
+            raise
+        tell(f"perdure: no store yet at {plain(none.store)}")
+        return without
 
 
 def tell(sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,12 @@ from perdure.cli import door
 from perdure.codec import encode, in_full
 from perdure.config import Settings
 from perdure.events import Erased, Event, Unknown, Unreadable
-from perdure.journal import Journal, Listed, Wanted
-from perdure.journal.care import prune
+from perdure.journal import Journal, Listed, Page, Wanted
+from perdure.journal.care import Broken, broken, prune
+from perdure.views.head import STATES
 
-STATES = ("active", "archived", "ended", "trashed", "moved")
+log = logging.getLogger("perdure.cli")
+
 TIMES = ("created_at", "updated_at", "last_message_at", "turn_since", "turn_due", "retry_at")
 MOST = 1_000_000
 
@@ -46,7 +49,8 @@ def list_(state: tuple[str, ...], project: str | None, limit: int, as_json: bool
     async def found(journal: Journal, _: Settings) -> tuple[list[Listed], int, int]:
         return await journal.sessions(wanted), await journal.count(wanted), await journal.count()
 
-    listed, fitting, all_of_them = door.with_journal(found)
+    none: list[Listed] = []
+    listed, fitting, all_of_them = door.with_journal(found, without=(none, 0, 0))
     if not all_of_them:
         door.tell_of_other_store()
     if as_json:
@@ -74,30 +78,31 @@ def list_(state: tuple[str, ...], project: str | None, limit: int, as_json: bool
 def show(session: str, limit: int, before: int | None, as_json: bool) -> None:
     """Show one session: where it stands, and its last events.
 
-    SESSION is an id, the first six or more characters of one, or an exact title.
+    SESSION is an id, the first six or more characters of one, or an exact title. However few events are shown, the
+    checksums and the chain of all of them are looked over: if any cannot be read, this says how many and exits with 1.
     """
 
-    async def found(journal: Journal, _: Settings) -> tuple[Listed, list[Event], bool]:
+    async def found(journal: Journal, _: Settings) -> tuple[Listed, Page, list[Broken]]:
         name = await journal.resolve(session)
         page = await journal.last(name, before=before, limit=limit)
-        return await journal.head(name), page.events, page.more
+        return await journal.head(name), page, await broken(journal, name)
 
-    one, events, more = door.with_journal(found)
-    lost = sum(isinstance(event.fact, Unreadable) for event in events)
+    one, page, damage = door.with_journal(found)
+    events, lost = page.events, sum(place.lost for place in damage)
     if as_json:
-        click.echo(
-            json.dumps({"session": _object(one), "events": [_event(e) for e in events], "upto": one.upto})
-        )
+        shown = {"session": _object(one), "events": [_event(e) for e in events], "upto": one.upto}
+        click.echo(json.dumps({**shown, "unreadable": lost}))
     else:
         for name, said in _said(one):
             click.echo(f"{name:16} {door.plain(said)}")
         click.echo()
-        if more:
+        if page.more:
             click.echo(f"... earlier events: --before {events[0].seq}")
         for event in events:
             click.echo(_line(event))
-    if lost:
-        door.tell(f"perdure: {lost} of these events cannot be read; perdure doctor {one.id} says why")
+    if damage:
+        what = f"{lost} of this session's events" if lost else "parts of this session"
+        door.tell(f"perdure: {what} cannot be read, or were changed; perdure doctor {one.id} says which")
         sys.exit(1)
 
 
@@ -126,7 +131,8 @@ def prune_(older_than: float | None, yes: bool) -> None:
             raise click.UsageError("no age is set: give --older-than HOURS, or set max_session_age_hours")
         return await prune(journal, hours, act=yes)
 
-    old = door.with_journal(pruned)
+    none: list[Listed] = []
+    old = door.with_journal(pruned, without=none)
     for one in old:
         click.echo(f"{one.id}  {_time(one.head.updated_at)}  {door.plain(one.head.title) or '-'}")
     done = (
@@ -146,6 +152,7 @@ def restore(session: str) -> None:
     async def restored(journal: Journal, _: Settings) -> str:
         name = await journal.resolve(session)
         await journal.append(name, SessionRestored())
+        log.info("restored", extra={"session": name})
         return name
 
     click.echo(f"{door.with_journal(restored)} is back")

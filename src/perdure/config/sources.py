@@ -86,6 +86,11 @@ def in_environment(
         if name in KINDS and name != "providers":
             if environ[variable]:
                 found[name] = _spelled(name, environ[variable], variable, folder, user_home)
+        elif name == "providers":
+            if environ[variable]:
+                raise ConfigError(
+                    variable, "providers are tables of the user's file, such as [providers.openai]"
+                )
         elif near := _nearest(name, KINDS):
             raise ConfigError(variable, f"no such setting; did you mean PERDURE_{near.upper()}?")
         else:

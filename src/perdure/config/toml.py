@@ -24,7 +24,9 @@ class Entry:
 def read_toml(file: Path) -> list[Entry]:
     """The file's keys in its own order, or none if there is no such file. Raises `ConfigError` with file and line."""
     try:
-        text = file.read_bytes().decode()
+        if file.exists() and not file.is_file():
+            raise ConfigError(str(file), "cannot be read: it is no ordinary file")
+        text = file.read_bytes().decode("utf-8-sig")  # some editors put a mark before the first line
     except (FileNotFoundError, NotADirectoryError):
         return []
     except UnicodeDecodeError as error:

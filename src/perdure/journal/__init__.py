@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -18,21 +19,30 @@ from secrets import token_hex
 from threading import Event as Flag
 from threading import Thread
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, get_args
 
 from backports import zstd
 from msgspec import structs
 
 from perdure.codec import written
-from perdure.errors import CursorAhead, NotStorable, Refused, SessionNotFound, StoreUnavailable
+from perdure.errors import (
+    ConfigError,
+    CursorAhead,
+    NoStore,
+    NotStorable,
+    Refused,
+    SessionNotFound,
+    StoreUnavailable,
+)
 from perdure.events import AnyFact, Blob, Event, ForkedFrom, SessionCreated
 from perdure.journal.clock import Clock, SystemClock
-from perdure.journal.files import shared_folder
+from perdure.journal.files import is_there, shared_folder
 from perdure.journal.following import Following
 from perdure.journal.names import is_id, new_id, resolve
 from perdure.journal.owning import Kind, Owned, Process, take
 from perdure.journal.reading import backwards, forked, forwards, stored_session
 from perdure.journal.store import (
+    NOT_THERE,
     Append,
     Appended,
     BlobRow,
@@ -45,6 +55,7 @@ from perdure.journal.store import (
     Wanted,
 )
 from perdure.journal.threads import Reader, Writer
+from perdure.views.head import STATES
 from perdure.views.title import storable
 
 __all__ = ["Appended", "Journal", "Kept", "Listed", "Owned", "Page", "Wanted", "blob_of", "open"]
@@ -55,9 +66,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PAGE = 500
 LONG_PAGE = 2000
+MOST = 1 << 40
+"""More than anybody has; what a database can still count."""
 EVERYTHING = Wanted()
 LONGEST_KEY = 200
+DURABILITIES = ("power", "process")
 _DRIVER = 'install Perdure with it: pip install "perdure[postgres]", or ".[postgres]" in a clone'
+_NO_ADDRESS = "is no address of a store: use sqlite:///path, postgresql://... or memory:"
 
 
 def blob_of(content: bytes, media_type: str = "text/plain", name: str = "") -> Blob:
@@ -177,7 +192,6 @@ class Journal(AbstractAsyncContextManager["Journal"]):
 
     async def sessions(self, wanted: Wanted = EVERYTHING) -> list[Listed]:
         """Sessions by last activity, newest first; equal times by id. Filters hide, and `count` says how many."""
-        _positive(wanted.limit, "limit")
         return await self._reader(self.store.sessions, _findable(wanted))
 
     async def count(self, wanted: Wanted = EVERYTHING) -> int:
@@ -274,6 +288,9 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         """Blobs as they are stored, compressed where that helps, outside the writer's thread."""
         if not contents:
             return ()
+        for content in contents:
+            if not isinstance(content, bytes | bytearray | memoryview):
+                raise NotStorable(f"a blob is bytes, not {type(content).__name__}")
         return await asyncio.to_thread(lambda: tuple(_packed(content) for content in contents))
 
     async def _session(self, session: str) -> Stored:
@@ -326,25 +343,37 @@ async def open(
     clock: Clock | None = None,
     vfs: str | None = None,
     announce: Callable[[str], None] = print,
+    create: bool = True,
 ) -> Journal:
     """The journal at `sqlite:///path`, `postgresql://...` or `memory:`, laid out or upgraded if need be.
 
     `durability` is "power" (an acknowledged fact survives a power cut) or "process" (it survives `kill -9`).
-    `announce` is told in a sentence what was upgraded and where the backup is.
+    `announce` is told in a sentence what was upgraded and where the backup is. Without `create` nothing is made where
+    there is no store, and `NoStore` is raised.
     """
+    _one_of("durability", durability, DURABILITIES)
+    _one_of("kind", kind, get_args(Kind))
+    if not _is_number(lease) or not 0 < lease < math.inf:
+        raise ConfigError("lease", f"is a number of seconds above 0, not {lease!r}")
     clock = clock or SystemClock()
-    store, folder = await asyncio.to_thread(_opened, url, clock, durability, vfs, announce)
+    store, folder = await asyncio.to_thread(_opened, url, clock, durability, vfs, announce, create)
     return Journal(store, clock, folder, kind=kind, name=name, lease=lease)
 
 
 def _opened(
-    url: str, clock: Clock, durability: str, vfs: str | None, announce: Callable[[str], None]
+    url: str, clock: Clock, durability: str, vfs: str | None, announce: Callable[[str], None], create: bool
 ) -> tuple[Store, Path]:
+    if not isinstance(url, str):
+        raise StoreUnavailable(repr(url), _NO_ADDRESS)
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from perdure.journal.sqlite import SqliteStore
+        from perdure.journal.unread import refuse_orphan
 
         path = Path(rest[3:]).expanduser().absolute()
+        if not create and not is_there(path):
+            refuse_orphan(path)
+            raise NoStore(f"sqlite:///{path}", NOT_THERE)
         store = SqliteStore(path, clock, durability=durability, vfs=vfs, announce=announce)
         return store, path.with_name(path.name + ".processes")
     if scheme in ("postgresql", "postgres"):
@@ -352,12 +381,13 @@ def _opened(
             from perdure.journal.postgres import PostgresStore
         except ImportError as missing:
             raise StoreUnavailable("postgresql:", f"needs a driver ({missing}); {_DRIVER}") from missing
-        return PostgresStore(url, clock, durability=durability, announce=announce), shared_folder()
+        server = PostgresStore(url, clock, durability=durability, announce=announce, create=create)
+        return server, shared_folder()
     if url == "memory:":
         from perdure.journal.memory import MemoryStore
 
         return MemoryStore(clock), shared_folder()
-    raise StoreUnavailable(url, "is no address of a store: use sqlite:///path, postgresql://... or memory:")
+    raise StoreUnavailable(url, _NO_ADDRESS)
 
 
 def new_sqlite_store(path: Path) -> Receiver:
@@ -374,25 +404,63 @@ def _prepare(append: Append) -> None:
     if not is_id(append.session):
         if not append.create:
             raise SessionNotFound(append.session)
-        raise NotStorable(f"{append.session[:80]!r} is no id: 1 to 64 lower-case letters, digits and hyphens")
+        raise NotStorable(
+            f"{str(append.session)[:80]!r} is no id: 1 to 64 lower-case letters, digits and hyphens"
+        )
     key = append.key
-    if key is not None and (not key or len(key) > LONGEST_KEY or storable(key) != key):
-        raise NotStorable(f"a key is 1 to {LONGEST_KEY} characters of text, not {key[:50]!r}")
+    if key is not None and (not _is_text(key) or not 0 < len(key) <= LONGEST_KEY):
+        raise NotStorable(f"a key is 1 to {LONGEST_KEY} characters of text, not {str(key)[:50]!r}")
 
 
-def _positive(number: int, name: str) -> int:
-    if number < 1:
-        raise NotStorable(f"{name} must be at least 1, not {number}")
-    return number
+def _one_of(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(name, f"must be one of {', '.join(known)}, not {value!r}")
+
+
+def _positive(number: object, name: str) -> int:
+    if not isinstance(number, int) or number < 1:
+        raise NotStorable(f"{name} must be a whole number of at least 1, not {number!r}")
+    return min(number, MOST)
 
 
 def _findable(wanted: Wanted) -> Wanted:
-    """With the project as the list's column holds it."""
-    return wanted if wanted.project is None else replace(wanted, project=storable(wanted.project))
+    """As every store understands it: with the project as the list's column holds it."""
+    states, project, after = wanted.states, wanted.project, wanted.after
+    if states is not None and not _are_states(states):
+        raise NotStorable(f"states are a tuple of {', '.join(STATES)}, not {states!r}")
+    if not isinstance(project, str | None):
+        raise NotStorable(f"a project is the text of its key, not {project!r}")
+    if after is not None and not _is_place(after):
+        raise NotStorable(f"after is the place of a row of the list, (time, id), not {after!r}")
+    return replace(
+        wanted,
+        project=None if project is None else storable(project),
+        limit=_positive(wanted.limit, "limit"),
+    )
+
+
+def _are_states(states: object) -> bool:
+    return isinstance(states, tuple | list) and all(state in STATES for state in states)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _is_place(after: object) -> bool:
+    match after:
+        case (int(time), str(id)) if isinstance(after, tuple):
+            return -(1 << 63) <= time < 1 << 63 and _is_text(id)
+    return False
+
+
+def _is_text(text: object) -> bool:
+    """Whether a text column holds it as it is."""
+    return isinstance(text, str) and storable(text) == text
 
 
 def _label(name: str) -> str:
-    if storable(name) != name:
+    if not _is_text(name):
         raise NotStorable(f"{name!r} holds characters that a text column does not")
     return name
 

@@ -9,17 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from backports import zstd
 from msgspec import Struct
 
 from perdure.errors import NotStorable, PerdureError, StoreDamaged, StoreUnavailable
-from perdure.events import Blob, Erased, Event, RecordErased, SessionTrashed, Unknown, Unreadable
+from perdure.events import (
+    Blob,
+    Erased,
+    Event,
+    ForkedFrom,
+    RecordErased,
+    SessionCreated,
+    SessionTrashed,
+    Unknown,
+    Unreadable,
+)
 from perdure.grammar import offences
 from perdure.journal import Journal
 from perdure.journal.admit import HEAD_VIEW
@@ -65,10 +78,19 @@ async def doctor(
         for finding in await _examined(journal, session, mend):
             yield finding
         return
+    is_sound = True
     for trouble in await journal.read_store(journal.store.check):
         yield Finding("damage" if trouble.lasting else "note", trouble.what)
         # Mending writes, and writing into a file whose own structure is damaged makes it worse.
         mend = mend and not trouble.lasting
+        is_sound = is_sound and not trouble.lasting
+    if is_sound:
+        for stretch, count in await journal.read_store(journal.store.strays):
+            yield Finding("damage", f"events of stretch {stretch}, {count} of them, belong to no session")
+        for name in await journal.read_store(journal.store.missing_indexes):
+            if mend:
+                await journal.write(partial(journal.store.make_index, name))
+            yield Finding("derived", f"the index {name} is missing or is not as it should be", mended=mend)
     after = ""
     while ids := await journal.read_store(journal.store.ids, after, STEP):
         for after in ids:
@@ -109,14 +131,32 @@ def examine(store: Store, session: str) -> Iterator[Finding]:
     """Everything that can be said about one session, from its rows alone."""
     stored = stored_session(store, session)
     damaged = 0
-    for seq, what in broken_rows(store, stored):
+    for broken in broken_rows(store, stored):
         damaged += 1
-        yield Finding("damage", what, session, seq)
+        yield Finding("damage", broken.what, session, broken.seq)
     if not damaged:  # otherwise the damage has been named, and what it opened or closed is not known
+        yield from _wrong_birth(store, stored)
         yield from _offences(store, stored)
     yield from _wrong_blobs(store, stored)
     if not damaged:
         yield from _wrong_folds(store, stored)
+
+
+def _wrong_birth(store: Store, stored: Stored) -> Iterator[Finding]:
+    begin = stored.lineage[-1][1] if stored.lineage else 0
+    for event in store.events(stored.stretch, begin, stored.head, 1, False).events:
+        match event.fact:
+            case SessionCreated(session=id):
+                says = (id, 0)
+            case ForkedFrom(session=id, at=at):
+                says = (id, at)
+            case _ if not is_known(event):
+                continue
+            case _:
+                says = ("", 0)
+        if says != (stored.id, begin):
+            what = "its row in the list has another id, or another beginning, than its own first event"
+            yield Finding("damage", what, stored.id, event.seq)
 
 
 def _offences(store: Store, stored: Stored) -> Iterator[Finding]:
@@ -140,7 +180,23 @@ def _offences(store: Store, stored: Stored) -> Iterator[Finding]:
         )
 
 
-def broken_rows(store: Store, stored: Stored) -> Iterator[tuple[int | None, str]]:
+class Broken(NamedTuple):
+    """A place in a session where something is damaged, changed or missing."""
+
+    seq: int | None
+    what: str
+    lost: int = 0
+    """How many events cannot be read, as far as that can be counted: behind a break in the chain it cannot."""
+
+
+async def broken(journal: Journal, session: str) -> list[Broken]:
+    """Every such place of a session. Reads all of its events, and folds nothing."""
+    return await journal.read_store(
+        lambda: list(broken_rows(journal.store, stored_session(journal.store, session)))
+    )
+
+
+def broken_rows(store: Store, stored: Stored) -> Iterator[Broken]:
     """The rows of a session, the past it shares included, that are damaged, changed or missing."""
     begin = stored.lineage[-1][1] if stored.lineage else 0
     chain = b""
@@ -149,30 +205,39 @@ def broken_rows(store: Store, stored: Stored) -> Iterator[tuple[int | None, str]
     for seq, data, checksum, seal in _rows(store, stored):
         event = event_in(seq, data, checksum)
         if isinstance(event.fact, Unreadable):
-            yield seq, f"damaged: {event.fact.why}"
+            yield Broken(seq, f"damaged: {event.fact.why}", 1)
         elif isinstance(event.fact, Erased):
             erased[seq] = seal or b""
         elif (
             isinstance(event.fact, RecordErased)
             and erased.pop(event.fact.record, b"").hex() != event.fact.hash
         ):
-            yield event.fact.record, "was erased, and what stands there is not what was left of it"
+            yield Broken(event.fact.record, "was erased, and what stands there is not what was left of it")
         if seal is None:
             continue
         is_whole = not isinstance(event.fact, Unreadable | Erased)
         if is_whole and linked(chain, seal[:SALT], plain_bytes(data)) != link_of(seal):
             between = f", between {before} and {seq}" if seq - before > 1 else ""
-            yield seq, f"the chain breaks here: a fact before this one{between} is missing or was changed"
+            what = f"the chain breaks here: a fact before this one{between} is missing or was changed"
+            yield Broken(seq, what)
         chain, before = link_of(seal), seq
     for record in erased:
         if record > begin:  # what was erased of a past that is shared, another session may say
-            yield record, "is empty, and no fact says that it was erased"
+            yield Broken(record, "is empty, and no fact says that it was erased")
     if seq < stored.head:
-        yield seq + 1, f"{stored.head - seq} records at the end are missing"
-    elif beyond := store.seals(stored.stretch, stored.head, stored.head + STEP, 1):
-        yield beyond[0][0], "there are events behind the end that the session's row gives"
+        lost = stored.head - seq
+        yield Broken(seq + 1, f"{lost} records at the end are missing", lost)
     elif chain != stored.chain:
-        yield None, "the chain does not end where the session says it does"
+        yield Broken(None, "the chain does not end where the session says it does")
+    else:
+        beyond = store.seals(stored.stretch, stored.head, stored.head + STEP, 1)
+        if beyond and not _has_moved(store, stored):
+            yield Broken(beyond[0][0], "there are events behind the end that the session's row gives")
+
+
+def _has_moved(store: Store, stored: Stored) -> bool:
+    """Others may append while a session is looked at; what they have brought is the next look's."""
+    return store.heads([stored.id]).get(stored.id) != stored.head
 
 
 def _rows(store: Store, stored: Stored) -> Iterator[tuple[int, bytes, int, bytes | None]]:
@@ -184,12 +249,16 @@ def _rows(store: Store, stored: Stored) -> Iterator[tuple[int, bytes, int, bytes
 
 def _wrong_folds(store: Store, stored: Stored) -> Iterator[Finding]:
     all_kept = store.all_kept(stored.stretch)
+    if _has_moved(store, stored):
+        all_kept = [kept for kept in all_kept if kept.upto <= stored.head]
     there = {stored.head} | {kept.upto for kept in all_kept}
     heads = dict(_heads_at(store, stored, there))
     if heads.get(stored.head) != stored.folded:
         yield Finding("derived", "its head is not what its events say", stored.id)
+    elif not store.is_listed(stored):
+        yield Finding("derived", "its row in the list is not what its events say", stored.id)
     keys = {e.key: e.seq for e in _own_events(store, stored) if e.key is not None}
-    if keys != store.keys(stored.stretch):
+    if keys != store.keys(stored.stretch) and not _has_moved(store, stored):
         yield Finding("derived", "its keys are not those of its events", stored.id)
     for kept in all_kept:
         head = heads.get(kept.upto)
@@ -256,35 +325,66 @@ def blobs_in(value: object) -> Iterator[Blob]:
 async def backup(journal: Journal, target: Path) -> int:
     """Write everything there is into `target`, prove the copy by reading it, and say how many sessions it holds.
 
-    Others may go on writing: the copy is of one moment. Raises `StoreUnavailable` if `target` exists or cannot be
-    written, `StoreDamaged` if the copy is not whole; then nothing is left at `target`.
+    Others may go on writing: the copy is of one moment. It is made beside `target`, and given that name only when it
+    is proved. Raises `StoreUnavailable` if `target` exists or cannot be written, `StoreDamaged` if the copy is not
+    whole; then nothing is left.
     """
     from perdure.journal import open as open_journal
 
-    await asyncio.to_thread(_reserve, target)
+    unfinished = await asyncio.to_thread(_begun, target)
     try:
-        await asyncio.to_thread(journal.store.copy_to, target)
-        async with await open_journal(f"sqlite:///{target}") as copy:
+        await asyncio.to_thread(journal.store.copy_to, unfinished)
+        async with await open_journal(f"sqlite:///{unfinished}") as copy:
             wrong = [finding async for finding in doctor(copy, mend=False) if finding.kind == "damage"]
             count = await copy.count()
         if wrong:
             raise StoreDamaged(
                 str(target), f"the copy is not whole: {wrong[0]}; run `perdure doctor` on the original"
             )
-    except BaseException:
-        await asyncio.to_thread(discard, target, "")
-        raise
+        await asyncio.to_thread(_finish, unfinished, target)
     finally:
-        await asyncio.to_thread(discard, target, "-wal", "-shm", ".lock")
+        await asyncio.to_thread(discard, unfinished, "", "-wal", "-shm", ".lock")
     return count
 
 
-def _reserve(target: Path) -> None:
+def _begun(target: Path) -> Path:
+    """An empty private file beside `target`. Its name is a new one each time: a backup that was killed may have left
+    another."""
+    with _writing(target):
+        if os.path.lexists(target):
+            raise FileExistsError
+        file, name = tempfile.mkstemp(prefix=f".{target.name}.unfinished-", dir=target.parent)
+        os.close(file)
+    return Path(name)
+
+
+def _finish(unfinished: Path, target: Path) -> None:
+    """Give the file its name, for good, unless somebody has taken that name meanwhile."""
+    with _writing(target):
+        try:
+            os.link(unfinished, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links, as on many a stick: the name is taken first
+            os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            unfinished.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        yield
     except FileExistsError:
         raise StoreUnavailable(str(target), "is there already; name a new file") from None
+    except FileNotFoundError:
+        raise StoreUnavailable(
+            str(target), f"the folder {target.parent} is not there; make it first"
+        ) from None
     except OSError as why:
         raise StoreUnavailable(str(target), f"cannot be written: {os.strerror(why.errno or 0)}") from why
 

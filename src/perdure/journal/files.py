@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import tempfile
 from pathlib import Path
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import NOT_NATIVE, StoreUnavailable
+
+try:
+    import fcntl
+except ImportError:
+    raise ImportError(NOT_NATIVE) from None
 
 NETWORK = {
     "nfs",
@@ -44,6 +48,17 @@ def prepare(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as why:
         raise StoreUnavailable(str(path), _advice(why)) from why
+
+
+def is_there(path: Path) -> bool:
+    """False if there is certainly no file of this name; what keeps us from looking, opening it will say."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def make_private(folder: Path) -> None:

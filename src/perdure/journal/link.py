@@ -39,6 +39,10 @@ _SETTINGS = (
     "enable_mergejoin = off",
     "jit = off",
 )
+NOT_OURS = "has tables by our names that are not as Perdure makes them"
+CHOOSE_ANOTHER = (
+    "if another program made them, choose another database; if not, restore this one from a backup"
+)
 _PASSING = {
     "23505",  # unique violation: another process was first; the next try sees what it did
     "25P03",  # idle in transaction for too long
@@ -64,7 +68,7 @@ class Link:
             ) from None
         self.url = masked(self._address)
         self._patience = patience
-        on = "on" if durability == "power" else "off"
+        on = "off" if durability == "process" else "on"
         self._settings = "; ".join(f"SET {s}" for s in (f"synchronous_commit = {on}", *_SETTINGS))
         self._db: Pipe | None = None
 
@@ -149,6 +153,14 @@ class Link:
             raise StoreUnavailable(self.url, f"gave up ({_line(why)}); try again") from why
         except errors.UniqueViolation as why:
             raise StoreUnavailable(self.url, f"gave up ({_line(why)}); try again") from why
+        except errors.InvalidSchemaName as why:
+            raise StoreUnavailable(
+                self.url,
+                f"has no schema to put its tables in ({_line(why)}); create the one that search_path names, or "
+                "name another",
+            ) from why
+        except psycopg.Error as why:
+            raise StoreDamaged(self.url, f"{NOT_OURS} ({_line(why)}); {CHOOSE_ANOTHER}") from why
 
 
 def masked(address: dict[str, Any]) -> str:

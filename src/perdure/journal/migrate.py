@@ -19,6 +19,12 @@ def steps(store: str, layout: int) -> Iterator[tuple[int, list[str]]]:
         yield number, [statement.strip() for statement in code.split(";\n") if statement.strip()]
 
 
+def indexes(store: str) -> dict[str, str]:
+    """Every index of the present layout that has a name of its own, and the statement that makes it."""
+    made = (statement.rstrip(";") for _, statements in steps(store, 0) for statement in statements)
+    return {s.split()[2]: s for s in made if s.startswith("CREATE INDEX ")}
+
+
 def check(url: str, layout: int) -> None:
     if layout > LAYOUT:
         raise StoreTooNew(

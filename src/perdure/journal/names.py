@@ -22,19 +22,21 @@ def new_id() -> str:
     return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 
-def is_id(name: str) -> bool:
+def is_id(name: object) -> bool:
     """Whether a session may be called so: ids given from outside may be longer and use every letter, and a hyphen."""
+    if not isinstance(name, str):
+        return False
     plain = name.isascii() and name.replace("-", "").isalnum() and name == name.lower()
     return plain and len(name) <= LONGEST and not name.startswith("-")
 
 
 def resolve(
-    name: str,
+    name: object,
     beginning_with: Callable[[str, int], list[str]],
     titled: Callable[[str, int], list[str]],
 ) -> str:
     """The one session that answers to this name: its id, a prefix of six or more, or its exact title, in this order."""
-    if not name.strip():
+    if not isinstance(name, str) or not name.strip():
         raise SessionNotFound(repr(name), "is no name")
     folded = name.lower()
     found = beginning_with(folded, SHOWN + 1) if is_id(folded) else []

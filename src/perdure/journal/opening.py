@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreUnavailable
 from perdure.journal import migrate
 from perdure.journal.clock import Clock
 from perdure.journal.files import LockFile, prepare, utf8_name
@@ -27,6 +27,11 @@ log = logging.getLogger("perdure.journal")
 CHECKPOINT_PAGES = 2048
 """The log is folded into the database when it holds this many pages (16 MB), by a writer that holds the lock file,
 so that it always completes: writers are queued, and no read of ours lasts longer than a page."""
+
+_GONE = (
+    "was removed or replaced while it was open; nothing more is written; put it back, with its -wal, "
+    "or open the store anew"
+)
 
 
 class SqliteFile:
@@ -41,12 +46,13 @@ class SqliteFile:
         self._vfs = vfs
         # FULL, not the usual NORMAL: under WAL, NORMAL may forget the last commits in a power cut, and we have
         # already shown them to someone.
-        self._synchronous = "FULL" if durability == "power" else "NORMAL"
+        self._synchronous = "NORMAL" if durability == "process" else "FULL"
         self._checkpoint_pages = checkpoint_pages
         self._wal_pages = 0
         self._writing: apsw.Connection | None = None
         refuse_orphan(path)
         prepare(path)
+        self._is = _identity(path)
         self._lock = LockFile(path.with_name(path.name + ".lock"))
         self._speaking = Speaking(path)
         self._transaction = _Transaction(self)
@@ -108,6 +114,9 @@ class SqliteFile:
         return 0
 
     def _begin(self) -> apsw.Connection:
+        # SQLite would go on writing into a file that has no name any more, or another one.
+        if _identity(self.path) != self._is:
+            raise StoreUnavailable(str(self.path), _GONE)
         db = self._writer()
         db.execute("BEGIN IMMEDIATE")
         return db
@@ -188,6 +197,15 @@ class _Transaction:
             raise
         finally:
             self._file._lock.__exit__()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file bears this name, None if none does."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def all_of(rows: apsw.Cursor) -> list[tuple[Any, ...]]:

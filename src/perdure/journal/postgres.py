@@ -10,17 +10,18 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import NoStore, StoreDamaged, StoreUnavailable
 from perdure.events import Event
 from perdure.journal import migrate
 from perdure.journal.admit import Batch, Earlier, admit
 from perdure.journal.clock import Clock
 from perdure.journal.copying import copy_rows
 from perdure.journal.heads import HeadCache
-from perdure.journal.link import Link
+from perdure.journal.link import CHOOSE_ANOTHER, NOT_OURS, Link
 from perdure.journal.pipe import Pipe, Question
 from perdure.journal.rows import event_in
 from perdure.journal.store import (
+    NOT_THERE,
     Append,
     Appended,
     BlobRow,
@@ -89,6 +90,26 @@ SELECT seq, data, checksum, next FROM (
           ORDER BY seq {order} LIMIT $4) AS found
     WINDOW way AS (ORDER BY seq {order})
 ) AS page WHERE before <= $5 ORDER BY seq"""
+_STRAYS = """
+WITH RECURSIVE found AS (
+    SELECT min(stretch) AS stretch FROM perdure_events
+    UNION ALL
+    SELECT (SELECT min(e.stretch) FROM perdure_events e WHERE e.stretch > f.stretch)
+    FROM found f WHERE f.stretch IS NOT NULL
+), bounds AS (
+    SELECT f.stretch, s.head IS NULL AS alone, coalesce(s.head, 0) AS high,
+           coalesce(s.lineage_upto[cardinality(s.lineage_upto)], 0) AS low
+    FROM found f LEFT JOIN perdure_sessions s ON s.stretch = f.stretch WHERE f.stretch IS NOT NULL
+)
+SELECT b.stretch, (SELECT count(*) FROM perdure_events e
+                   WHERE e.stretch = b.stretch AND NOT (e.seq > b.low AND e.seq <= b.high))
+FROM bounds b WHERE b.alone
+    OR EXISTS (SELECT 1 FROM perdure_events e WHERE e.stretch = b.stretch AND e.seq <= b.low)
+    OR EXISTS (SELECT 1 FROM perdure_events e WHERE e.stretch = b.stretch AND e.seq > b.high + 1000)"""
+_IS_LISTED = """
+SELECT head <> $2 OR (state = $3 AND project_key = $4 AND title = $5 AND updated_at = $6
+                      AND runnable_at IS NOT DISTINCT FROM $7::bigint)
+FROM perdure_sessions WHERE stretch = $1"""
 _FORWARDS, _BACKWARDS = _EVENTS.format(order="ASC"), _EVENTS.format(order="DESC")
 
 
@@ -105,6 +126,7 @@ class PostgresStore:
         durability: str = "power",
         announce: Callable[[str], None] = print,
         patience: float = 5.0,
+        create: bool = True,
     ) -> None:
         """`patience`: for how many seconds a connection that was lost is waited for before a call fails."""
         self._clock = clock
@@ -114,20 +136,31 @@ class PostgresStore:
         # Whoever stops watching should not have to wait for a server that is away.
         self._watching = self._link(0.0)
         self.url = self._reading.url
-        self._reading.run(lambda db: self._migrate(db, announce))
+        self._reading.run(lambda db: self._migrate(db, announce, create))
 
-    def _migrate(self, db: Pipe, announce: Callable[[str], None]) -> None:
-        layout = _layout(db)
+    def _migrate(self, db: Pipe, announce: Callable[[str], None], create: bool) -> None:
+        layout = self._layout(db)
         migrate.check(self.url, layout)
         if layout == migrate.LAYOUT:
             return
+        if not layout and not create:
+            raise NoStore(self.url, NOT_THERE)
         db.rows("BEGIN")
         db.rows("SELECT pg_advisory_xact_lock($1)", _MIGRATING)
-        layout = _layout(db)  # several processes may have come this far; the first one does it
+        layout = self._layout(db)  # several processes may have come this far; the first one does it
         migrate.check(self.url, layout)
         if layout != migrate.LAYOUT:
             self._lay_out(db, layout, announce)
         db.rows("COMMIT")
+
+    def _layout(self, db: Pipe) -> int:
+        if db.rows("SELECT to_regclass('perdure_store') IS NULL")[0][0]:
+            return 0
+        found = db.rows("SELECT value FROM perdure_store WHERE name = 'layout'")
+        try:
+            return int(found[0][0]) if found else 0
+        except (TypeError, ValueError):
+            raise StoreDamaged(self.url, f"{NOT_OURS} (layout {found[0][0]!r}); {CHOOSE_ANOTHER}") from None
 
     def _lay_out(self, db: Pipe, layout: int, announce: Callable[[str], None]) -> None:
         if (encoding := db.rows("SHOW server_encoding")[0][0]) != "UTF8":
@@ -380,6 +413,25 @@ class PostgresStore:
                 found.append(Trouble(why, lasting=False))
         return found
 
+    def is_listed(self, stored: Stored) -> bool:
+        h = stored.folded
+        columns = (h.state, h.project_key, h.title, h.updated_at, h.runnable_at)
+        found = self._reading.rows(_IS_LISTED, stored.stretch, stored.head, *columns)
+        return not found or bool(found[0][0])
+
+    def strays(self) -> list[tuple[int, int]]:
+        return [(stretch, count) for stretch, count in self._reading.rows(_STRAYS)]
+
+    def missing_indexes(self) -> list[str]:
+        names = list(migrate.indexes("postgres"))
+        return self._names(
+            "SELECT name FROM unnest($1::text[]) AS t (name) WHERE to_regclass(name) IS NULL", names
+        )
+
+    def make_index(self, name: str) -> None:
+        made = migrate.indexes("postgres")[name]
+        self._writing.rows(made.replace("INDEX", "INDEX IF NOT EXISTS", 1))
+
     def copy_to(self, target: Path) -> None:
         from perdure.journal import new_sqlite_store
 
@@ -438,13 +490,6 @@ class _Watch:
             self._due, self._known, woken = now + LOOK_EVERY, names, names
         if wanted := names & woken:
             self._moved(_heads(db, wanted))
-
-
-def _layout(db: Pipe) -> int:
-    if db.rows("SELECT to_regclass('perdure_store') IS NULL")[0][0]:
-        return 0
-    found = db.rows("SELECT value FROM perdure_store WHERE name = 'layout'")
-    return int(found[0][0]) if found else 0
 
 
 def _set_layout(db: Pipe) -> None:

@@ -61,7 +61,7 @@ def _forwards(store: Store, stored: Stored, after: int, limit: int) -> Page:
 
 
 def _backwards(store: Store, stored: Stored, before: int | None, limit: int) -> Page:
-    last = stored.head if before is None else min(before - 1, stored.head)
+    last = stored.head if before is None else max(min(before - 1, stored.head), 0)
     events: list[Event] = []
     for stretch, low, high in reversed(list(spans(stored, last))):
         if len(events) == limit:

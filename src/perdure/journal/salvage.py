@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -79,7 +79,7 @@ class _Evidence:
 async def salvage(damaged: Path, target: Path, told: Callable[[str], None] = lambda _: None) -> Saved:
     """Write every intact event of `damaged` into a fresh store at `target`, and say what is missing.
 
-    `damaged` is only read. Nobody else should have it open. If this fails, nothing is left at `target`.
+    `damaged` is only read. Nobody else should have it open. If this fails, or nothing is found, nothing is left at `target`.
     """
     return await asyncio.to_thread(_salvage, damaged, target, told)
 
@@ -99,6 +99,8 @@ def _salvage(damaged: Path, target: Path, told: Callable[[str], None]) -> Saved:
         discard(target, "", "-wal", "-shm", ".lock")
         raise
     discard(target, ".lock")
+    if not saved.sessions and not saved.blobs:
+        discard(target, "", "-wal", "-shm")
     return saved
 
 
@@ -279,6 +281,7 @@ def _put_together(store: Receiver, one: _Named, evidence: _Evidence, saved: Save
     whole = _whole(one, pieced, begin)
     erased = blank(store, whole, pieced.to_erase)
     lost = [*pieced.missing, *_lost_at_the_end(one, whole, pieced)]
+    lost += _unexplained(everything(store, whole, whole.head, after=begin), pieced.to_erase)
     whole.folded = _folded(store, whole, one, pieced, bool(lost))
     keys = {e.key: e.seq for e in everything(store, whole, whole.head, after=begin) if e.key is not None}
     store.receive_session(whole, keys)
@@ -322,6 +325,12 @@ def _folded(store: Receiver, whole: Stored, one: _Named, pieced: Pieced, lost: b
         since = one.folded.standing.seq
         return fold(everything(store, whole, whole.head, after=since), one.folded)
     return fold(everything(store, whole, whole.head))
+
+
+def _unexplained(events: Iterator[Event], to_erase: Collection[int]) -> Iterator[str]:
+    for event in events:
+        if isinstance(event.fact, Erased) and event.seq not in to_erase:
+            yield f"the record that erased {event.seq}: missing"
 
 
 def _contents_lost(events: Iterator[Event], there: set[bytes]) -> Iterator[str]:

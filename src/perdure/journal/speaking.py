@@ -53,6 +53,8 @@ def said(path: Path, why: apsw.Error) -> StoreUnavailable | StoreDamaged:
             return StoreUnavailable(
                 file, f"another program has kept it locked for {PATIENCE:.0f} s; {advice}"
             )
+        case apsw.SQLError() if "no such index" in str(why):
+            return StoreUnavailable(file, f"lacks an index ({why}); `perdure doctor` makes it anew")
         case apsw.IOError():
             return StoreUnavailable(file, f"the disk failed ({why}); check it, then try again")
         case _:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from threading import Event as Flag
@@ -10,9 +11,10 @@ from threading import Event as Flag
 import apsw
 
 from perdure.events import Event
-from perdure.journal import walking
+from perdure.journal import migrate, walking
 from perdure.journal.admit import Batch, Earlier, admit
 from perdure.journal.clock import Clock
+from perdure.journal.heads import unpacked
 from perdure.journal.keeping import INSERT_FOLD
 from perdure.journal.listing import Listing, heads_of
 from perdure.journal.opening import CHECKPOINT_PAGES, all_of
@@ -24,6 +26,37 @@ from perdure.views.head import Head
 
 _MOST_KNOWN = 512
 
+_MOST_BEYOND = 1000
+"""Events so far behind a session's end are met by whoever reads the session."""
+
+_STRAYS = f"""
+WITH RECURSIVE found (id) AS (
+    SELECT min(id) FROM perdure_events
+    UNION ALL
+    SELECT (SELECT min(id) FROM perdure_events WHERE id >= ((f.id >> {STRETCH}) + 1) << {STRETCH})
+    FROM found f WHERE f.id < {(1 << 31) - 1 << STRETCH}
+), known AS (
+    SELECT f.id >> {STRETCH} AS stretch, f.id AS first, s.head AS head,
+           CASE WHEN json_valid(s.lineage) THEN json_extract(s.lineage, '$[#-1][1]') END AS begin
+    FROM found f LEFT JOIN perdure_sessions s ON s.stretch = f.id >> {STRETCH} WHERE f.id IS NOT NULL
+), bounds AS (
+    SELECT stretch, first, head, (stretch << {STRETCH}) + coalesce(begin, 0) AS low,
+           (stretch << {STRETCH}) + coalesce(head, 0) AS high, (stretch << {STRETCH}) + {(1 << STRETCH) - 1} AS last
+    FROM known
+)
+SELECT stretch, (SELECT count(*) FROM perdure_events WHERE id >= first AND id <= last AND NOT (id > low AND id <= high))
+FROM bounds WHERE head IS NULL OR first <= low
+    OR EXISTS (SELECT 1 FROM perdure_events WHERE id > high + {_MOST_BEYOND} AND id <= last)"""
+
+# The row of whoever is first in the list may tell of an earlier time than its head, as long as nobody else has come
+# between: its place is the same.
+_IS_LISTED = """
+SELECT head <> ? OR ((state, project_key, title, runnable_at) IS (?, ?, ?, ?) AND (updated_at = ? OR (updated_at < ?
+       AND NOT EXISTS (SELECT 1 FROM perdure_sessions o
+                       WHERE (o.updated_at, o.id) > (s.updated_at, s.id) AND o.updated_at < ?))))
+FROM perdure_sessions s WHERE stretch = ?"""
+
+_PLACE = "UPDATE perdure_sessions SET updated_at = ?1 WHERE id = ?2 AND updated_at <> ?1"
 _INSERT_EVENT = "INSERT INTO perdure_events (id, data, checksum, seal) VALUES (?, ?, ?, ?)"
 
 
@@ -46,8 +79,8 @@ class SqliteStore(Listing):
         self._known: dict[str, Stored] = {}
         """Sessions as our last commit left them; they are that still while nobody has written since."""
         self._known_at = 0
-        self._first, self._first_at = "", -1
-        """The session that our last commits left at the head of the list, by this time in its row. While nobody else
+        self._first, self._first_at, self._lags = "", (-1, ""), False
+        """The session that our last commits left at the head of the list, by this place in its row. While nobody else
         writes it stays there, and what it does needs no new place in the index."""
         self._open(announce, self._stored)
 
@@ -75,7 +108,7 @@ class SqliteStore(Listing):
 
     def _forget(self) -> None:
         self._known.clear()
-        self._first, self._first_at = "", -1
+        self._first, self._first_at, self._lags = "", (-1, ""), False
 
     def _write(self, db: apsw.Connection, batch: Batch) -> None:
         if batch.rows:
@@ -88,6 +121,8 @@ class SqliteStore(Listing):
         if batch.kept:
             folds = ((stretch, k.view, k.version, k.upto, k.state) for stretch, k in batch.kept)
             db.executemany(INSERT_FOLD, folds)
+        if self._first_at[0] < 0:
+            self._first_at = self._first_of_all(db)  # before anybody else is put in the list
         for new in batch.new:
             insert_session(db, new)
             self._put_first(db, new)
@@ -106,10 +141,13 @@ class SqliteStore(Listing):
         values = [after.head, after.chain, after.batch, after.batch_seq, self._heads.packed(folded)]
         # An index is rewritten when its columns are named here, so they are named only when they have changed; and
         # whoever is first in the list already need not be put first again.
-        if folded.updated_at != before.updated_at and after.id != self._first:
-            columns += ", updated_at = ?"
-            values.append(folded.updated_at)
-            self._put_first(db, after)
+        if folded.updated_at != before.updated_at:
+            if after.id == self._first:
+                self._first_at, self._lags = (folded.updated_at, after.id), True
+            else:
+                columns += ", updated_at = ?"
+                values.append(folded.updated_at)
+                self._put_first(db, after)
         for name in ("state", "project_key", "title", "runnable_at"):
             value = getattr(folded, name)
             if value != getattr(before, name):
@@ -118,11 +156,24 @@ class SqliteStore(Listing):
         db.execute(f"UPDATE perdure_sessions SET {columns} WHERE stretch = ?", (*values, after.stretch))
 
     def _put_first(self, db: apsw.Connection, stored: Stored) -> None:
-        """Note that this session's place in the list was just written."""
-        if self._first_at < 0:
-            self._first_at = all_of(db.execute("SELECT max(updated_at) FROM perdure_sessions"))[0][0]
-        if stored.folded.updated_at >= self._first_at:
-            self._first, self._first_at = stored.id, stored.folded.updated_at
+        """Note that this session's place in the list was just written. Whoever was first may have stayed there without
+        its time being written: it is now, for from here on the two are compared."""
+        if self._lags:
+            db.execute(_PLACE, self._first_at)
+            self._lags = False
+        place = (stored.folded.updated_at, stored.id)
+        if place >= self._first_at:
+            self._first, self._first_at = stored.id, place
+
+    def _first_of_all(self, db: apsw.Connection) -> tuple[int, str]:
+        """Who is first, and since when: another process may have left its time as it was, too."""
+        sql = "SELECT updated_at, id, folded FROM perdure_sessions ORDER BY updated_at DESC, id DESC LIMIT 1"
+        for at, id, folded in all_of(db.execute(sql)):
+            with suppress(ValueError):  # a head of another version, or a damaged one: the column has to do
+                at = max(at, unpacked(folded).updated_at)
+            db.execute(_PLACE, (at, id))
+            return at, id
+        return self._first_at
 
     def _earlier(self, db: apsw.Connection) -> Callable[[Stored, str, int], Earlier | None]:
         def find(stored: Stored, key: str, count: int) -> Earlier | None:
@@ -187,6 +238,8 @@ class SqliteStore(Listing):
             # The list may pass over sessions without an error from SQLite: from here on it is not relied on.
             with self._speaking:
                 found += [Trouble(line) for line in self._what_is_spared()[1]]
+        else:
+            found += self._longer_than_its_pages()
         wal = Path(f"{self.path}-wal")
         size = wal.stat().st_size if wal.exists() else 0
         if size > 4 * CHECKPOINT_PAGES * 8192:
@@ -202,6 +255,43 @@ class SqliteStore(Listing):
                 )
             )
         return found
+
+    def _longer_than_its_pages(self) -> Iterator[Trouble]:
+        size = self.path.stat().st_size  # first: a file only grows by pages that are known of before
+        pages = self._read_one("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        if size > pages:
+            why = f"{self.path} is {size - pages} bytes longer than its pages; what lies there is none of the store's"
+            yield Trouble(why, lasting=False)
+
+    def is_listed(self, stored: Stored) -> bool:
+        h = stored.folded
+        values = (
+            stored.head,
+            h.state,
+            h.project_key,
+            h.title,
+            h.runnable_at,
+            *[h.updated_at] * 3,
+            stored.stretch,
+        )
+        row = self._ask(lambda db: db.execute(_IS_LISTED, values).fetchone())
+        return row is None or bool(row[0])
+
+    def strays(self) -> list[tuple[int, int]]:
+        with self._speaking:
+            return [(stretch, count) for stretch, count in all_of(self._reading.execute(_STRAYS))]
+
+    def missing_indexes(self) -> list[str]:
+        with self._speaking:
+            there = dict(
+                all_of(self._reading.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index'"))
+            )
+        return [name for name, sql in migrate.indexes("sqlite").items() if there.get(name) != sql]
+
+    def make_index(self, name: str) -> None:
+        with self._transaction as db:
+            db.execute(f"DROP INDEX IF EXISTS {name}")
+            db.execute(migrate.indexes("sqlite")[name])
 
     def copy_to(self, target: Path) -> None:
         with self._speaking:

@@ -16,6 +16,8 @@ from typing import NamedTuple, Protocol
 from perdure.events import AnyFact, Event
 from perdure.views.head import Head
 
+NOT_THERE = "there is no store yet"
+
 Lineage = tuple[tuple[int, int], ...]
 """The stretches a fork continues, oldest first, each with the last seq it takes from it."""
 
@@ -213,8 +215,19 @@ class Store(Protocol):
     def rederive(self, stored: Stored, keys: Mapping[str, int]) -> bool:
         """Put a refolded head, and these keys, in place of wrong ones; False if the session has moved on meanwhile."""
 
+    def is_listed(self, stored: Stored) -> bool:
+        """Whether the columns that lists are made by say what this head says. True if the session has moved on."""
+
     def check(self) -> list[Trouble]:
         """What is wrong with the store as a whole, below the level of sessions."""
+
+    def strays(self) -> list[tuple[int, int]]:
+        """(stretch, how many) of events that no session's row reaches. A question for each stretch, not each event."""
+
+    def missing_indexes(self) -> list[str]:
+        """Those that are not there, or are not what they should be. They are derived: `make_index` makes one."""
+
+    def make_index(self, name: str) -> None: ...
 
     def copy_to(self, target: Path) -> None:
         """A consistent copy of everything, as an SQLite store in one file, while others go on writing."""

@@ -173,6 +173,11 @@ def _refuse_an_edited(recording: Path) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     folders = [Path(each) for each in arguments if each != "--check"]
+    if not folders:
+        raise SystemExit("name the folders that hold recordings")
+    for folder in folders:
+        if not folder.is_dir():
+            raise SystemExit(f"{folder} is no folder")
     stale = [recording for folder in folders for recording in differing(folder)]
     for recording in stale:
         _refuse_an_edited(recording)

@@ -1,7 +1,8 @@
 """What the list shows of a session, and what `append` needs to know of it.
 
 The head is folded in the transaction of every append, so it is never behind, and it does not grow with the
-history, so neither appending nor listing ever reads it.
+history, so neither appending nor listing ever reads that. What is open stands in it and is written with every append:
+thousands of messages that wait untaken make each further one slower.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from perdure.views.title import shortened, storable, title_from
 
 VERSION = 1
 """Raised when the same events would give another head. Heads of other versions are thrown away and refolded."""
+
+
+STATES = ("active", "archived", "ended", "trashed", "moved")
+"""What `Head.state` may say."""
 
 
 class Owner(Struct, frozen=True, omit_defaults=True):
@@ -42,7 +47,10 @@ class Totals(Struct, frozen=True, omit_defaults=True):
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
-    """One session in constant size. `standing` is what is open in it; the rest is what people ask first."""
+    """One session. `standing` is what is open in it; the rest is what people ask first.
+
+    It grows with what is open (messages that wait, calls, questions) and not with what has happened.
+    """
 
     session: str = ""
     standing: Standing = Standing()
@@ -157,7 +165,8 @@ def _after(h: Head, event: e.Event, fact: e.Fact) -> Head:
             )  # fmt: skip
         case e.ForkedFrom(session=session, parent=parent, title=title):
             return replace(
-                h, session=session, parent=parent, created_at=event.ts, updated_at=event.ts, owner=None,
+                h, session=session, parent=parent, created_at=event.ts,
+                updated_at=max(event.ts, h.updated_at), owner=None,
                 title=shortened(title) or h.title, totals=Totals(), pinned=False, archived=False,
                 turn_since=0, turn_due=0, retry_at=0,
             )  # fmt: skip

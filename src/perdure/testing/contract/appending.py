@@ -283,10 +283,24 @@ class Appending(Place):
 
     async def test_a_key_that_is_none_is_refused(self, journal: Journal) -> None:
         session = await begun(journal)
-        for key in ("", "k" * 10_000, "a\0b", "\ud800"):
+        for key in ("", "k" * 10_000, "a\0b", "\ud800", 5):
             with pytest.raises(errors.NotStorable, match="key"):
-                await journal.append(session, said(), key=key)
+                await journal.append(session, said(), key=key)  # type: ignore[arg-type]
             assert len(await whole(journal, session)) == 1
+
+    async def test_what_is_no_content_is_refused(self, journal: Journal) -> None:
+        session = await begun(journal)
+        for content in ("x", 5, None):
+            with pytest.raises(errors.NotStorable, match="a blob is bytes, not"):
+                await journal.append(session, said(), blobs=[b"good", content])  # type: ignore[list-item]
+        assert len(await whole(journal, session)) == 1
+
+    async def test_what_is_no_name_of_a_session_names_none(self, journal: Journal) -> None:
+        await begun(journal)
+        for name in (None, 5, b"x"):
+            for ask in (journal.append(name, said()), journal.head(name), journal.resolve(name)):  # type: ignore[arg-type]
+                with pytest.raises(errors.SessionNotFound):
+                    await ask
 
     async def test_a_key_may_be_any_text_of_two_hundred_characters(self, journal: Journal) -> None:
         session = await begun(journal)

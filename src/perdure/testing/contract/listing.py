@@ -48,8 +48,33 @@ class Listing(Place):
         clock.advance(1)
         await journal.append(sessions[0], said("up"))
         await journal.create()
-        place = (first[-1].head.updated_at, first[-1].id)
+        place = first[-1].place
         assert await all_listed(journal, Wanted(limit=2, after=place)) == sessions[-4:0:-1]
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            Wanted(states="active"),  # type: ignore[arg-type]
+            Wanted(states=("active", "zz")),
+            Wanted(states=5),  # type: ignore[arg-type]
+            Wanted(project=5),  # type: ignore[arg-type]
+            Wanted(after=(1,)),  # type: ignore[arg-type]
+            Wanted(after=("x", 1)),  # type: ignore[arg-type]
+            Wanted(after=(1 << 64, "x")),
+            Wanted(after=(1, "a\0b")),
+            Wanted(after="ab"),  # type: ignore[arg-type]
+            Wanted(limit=0),
+            Wanted(limit="9"),  # type: ignore[arg-type]
+        ],
+        ids=str,
+    )
+    async def test_a_wish_that_makes_no_sense_is_refused(self, journal: Journal, wanted: Wanted) -> None:
+        await journal.create()
+        for ask in (journal.sessions(wanted), journal.count(wanted)):
+            with pytest.raises(errors.NotStorable):
+                await ask
+        assert len(await journal.sessions(Wanted(states=(), limit=1 << 70))) == 0
+        assert len(await journal.sessions(Wanted(limit=1 << 70))) == 1
 
     async def test_a_turn_moves_a_session_up_and_its_message_time_only_with_words(
         self, journal: Journal, clock: ManualClock

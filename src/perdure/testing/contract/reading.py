@@ -49,6 +49,12 @@ class Reading(Place):
                 assert await faults(journal, session) == []
             assert texts(await whole(journal, leaf)) == ["1", "2", "3", "4", "m0", "m1", "l0", "l1", "l2"]
 
+    async def test_before_the_first_there_is_nothing(self, journal: Journal) -> None:
+        session = await begun(journal, 3)
+        for before in (1, 0, -5):
+            page = await journal.last(session, before=before)
+            assert (page.events, page.upto, page.more) == ([], 0, False)
+
     async def test_a_page_says_how_far_it_goes_and_whether_there_is_more(self, journal: Journal) -> None:
         session = await begun(journal, 9)
         page = await journal.read(session, after=2, limit=3)

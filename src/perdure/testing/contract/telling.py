@@ -139,5 +139,5 @@ async def all_listed(journal: Journal, wanted: Wanted) -> list[str]:
     place = wanted.after
     while page := await journal.sessions(Wanted(wanted.states, wanted.project, place, wanted.limit)):
         found += [x.id for x in page]
-        place = (page[-1].head.updated_at, page[-1].id)
+        place = page[-1].place
     return found
