@@ -63,8 +63,9 @@ async def groups(run: Run, url: str, store: str) -> None:
                 f"{size} sessions at once, {_name(store)}", median(rates[size]), one, "/s",
                 times[size], bound, f"{bound:g} × the rate of one commit per append", "the same appends, one commit each",
                 f"The bare driver, one commit each, makes {shown(median(raw), '/s')}: {size} sessions at once make "
-                f"{against_raw[size]:.2f} times that. A commit holds {shared[size]:.1f} appends: whoever waits for an answer has "
-                f"nothing new to hand in, so while one half commits the other is on its way back. Sharing a commit saves the sync and the hop, not the work: with 64 at once "
+                f"{against_raw[size]:.2f} times that. A commit holds {shared[size]:.1f} appends. "
+                f"Of the {shown(1 / median(rates[size]), 's')} that each then takes, "
+                f"{shown(cpu, 's')} are its own work. Sharing a commit saves the sync and the hop, not the work: with 64 at once "
                 f"an append takes {shown(cpu, 's')} of processor time in this process (of one core, for Python runs one "
                 f"thread at a time), so no number of sessions can make more than {shown(1 / cpu, '/s')}, which is "
                 f"{1 / cpu / one:.1f} times the {shown(one, '/s')} of one commit per append here. The slower the sync, the more there is to share.{slowly}",
