@@ -97,6 +97,9 @@ def cli_page() -> str:
         ("2", "wrongly called, or a setting is wrong"),
         ("3", "no such session, or several"),
         ("4", "the session has ended"),
+        ("5", "a person has to be asked (`run`)"),
+        ("130", "cancelled, by Ctrl-C or by somebody else (`run`)"),
+        ("143", "told to stop (`run`)"),
     )
     helps = "\n".join(f"## {c.command_path}\n\n```text\n{c.get_help()}\n```\n" for c in commands())
     return f"""# Commands

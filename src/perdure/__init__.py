@@ -1,5 +1,6 @@
 """Perdure: a runtime for agents whose sessions cannot be lost.
 
+    desk = await perdure.start("sqlite:///sessions.db", model="anthropic:...")
     journal = await perdure.open("sqlite:///sessions.db")
 
 What is named here is the surface and keeps its promises from version to version; the rooms below (`perdure.events`
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from perdure.version import __version__
+
 if TYPE_CHECKING:
     from perdure.errors import PerdureError as PerdureError
     from perdure.events import Event as Event
@@ -20,8 +23,11 @@ if TYPE_CHECKING:
     from perdure.journal import Wanted as Wanted
     from perdure.journal import blob_of as blob_of
     from perdure.journal import open as open
+    from perdure.models import Model as Model
+    from perdure.runtime import Runtime as Runtime
+    from perdure.tools import Tool as Tool
+    from perdure.worker import start as start
 
-__version__ = "0.1.0"
 
 _SURFACE = {
     "Event": "perdure.events",
@@ -32,9 +38,16 @@ _SURFACE = {
     "Wanted": "perdure.journal",
     "blob_of": "perdure.journal",
     "open": "perdure.journal",
+    "Model": "perdure.models",
+    "Runtime": "perdure.runtime",
+    "Tool": "perdure.tools",
+    "start": "perdure.worker",
 }
 
-__all__ = ["Event", "Journal", "Owned", "Page", "PerdureError", "Wanted", "__version__", "blob_of", "open"]
+__all__ = [
+    "Event", "Journal", "Model", "Owned", "Page", "PerdureError", "Runtime", "Tool", "Wanted", "__version__", "blob_of",
+    "open", "start",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

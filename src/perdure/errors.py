@@ -122,6 +122,19 @@ class OwnedElsewhere(SessionError):
         self.owner = owner
 
 
+class ModelUnknown(PerdureError):
+    """No model answers to this name here: it is misspelt, or its provider has no key. The sentence says what to set."""
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__(f"{model}: {why}")
+        self.model = model
+        self.why = why
+
+
+class Busy(SessionError):
+    """A turn runs that this would disturb. Stop the turn first, or ask for it to be stopped with this."""
+
+
 class AlreadyAppended(SessionError):
     """This key was used before in this session, with other content. The first use stands, at `seq`."""
 

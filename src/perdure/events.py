@@ -12,7 +12,7 @@ decide an order. Shapes are for ever: a field may be added with a default, nothi
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -172,13 +172,16 @@ class TodoItem(Value, frozen=True):
 # --- the session ---
 
 
+Source = Literal["terminal", "api", "browser", "cron", "library", "import", "sub-agent"]
+
+
 class SessionCreated(Fact, frozen=True):
     """The first fact of every journal that was not forked."""
 
     by = "anyone"
     session: str
     """Its id, for ever."""
-    source: Literal["terminal", "api", "browser", "cron", "library", "import", "sub-agent"] = "library"
+    source: Source = "library"
     workspace: str = ""
     """Where it started. It stays, while `SettingsChanged` moves the present workspace."""
     project_key: str = ""
@@ -363,11 +366,16 @@ class MessageSent(Fact, frozen=True):
     """False: stored, and owed no turn until a later message or `RunAsked` asks for one."""
 
 
+How = Literal["continue", "retry", "abandon"]
+HOW: tuple[How, ...] = get_args(How)
+
+
 class RunAsked(Fact, frozen=True):
     """Messages stored with `run=False`, or a turn left behind by a crash, are to be gone on with."""
 
     by = "anyone"
-    how: Literal["continue", "retry", "abandon"] = "continue"
+    how: How = "continue"
+    """What becomes of such a turn: it goes on, or does so as if its last answer had not begun, or it ends here."""
 
 
 class MessageWithdrawn(Fact, frozen=True):
@@ -455,6 +463,9 @@ class ModelCalled(Fact, frozen=True):
     """SHA-256 of the request, in hex."""
 
 
+Channel = Literal["text", "thinking", "call"]
+
+
 class ModelSpoke(Fact, frozen=True):
     """A piece of a reply as it arrived."""
 
@@ -464,7 +475,7 @@ class ModelSpoke(Fact, frozen=True):
     number: int
     """1, 2, 3... within its call."""
     text: str
-    channel: Literal["text", "thinking", "call"] = "text"
+    channel: Channel = "text"
 
 
 class ModelReplied(Fact, frozen=True):
@@ -482,27 +493,30 @@ class ModelReplied(Fact, frozen=True):
     """How many pieces there were. They may be dropped from here on."""
 
 
+LostReason = Literal[
+    "interrupted",
+    "cancelled",
+    "connection",
+    "timeout",
+    "overloaded",
+    "rate_limited",
+    "server",
+    "refused",
+    "bad_request",
+    "unauthorized",
+    "quota",
+    "context_full",
+    "unfinished",
+    "internal",
+]
+
+
 class ModelLost(Fact, frozen=True):
     """The call ended without an answer; what had been shown of it is kept."""
 
     moves = "turn"
     call: Seq
-    reason: Literal[
-        "interrupted",
-        "cancelled",
-        "connection",
-        "timeout",
-        "overloaded",
-        "rate_limited",
-        "server",
-        "refused",
-        "bad_request",
-        "unauthorized",
-        "quota",
-        "context_full",
-        "unfinished",
-        "internal",
-    ]
+    reason: LostReason
     parts: tuple[ReplyPart, ...] = ()
     usage: Usage = Usage()
     response_id: str = ""
@@ -543,13 +557,16 @@ class ToolSpoke(Fact, frozen=True):
     stream: Literal["stdout", "stderr"] = "stdout"
 
 
+ToolOutcome = Literal["ok", "failed", "denied", "cancelled", "unknown"]
+
+
 class ToolFinished(Fact, frozen=True):
     """The one end of a tool call, whether it was run or not."""
 
     moves = "turn"
     turn: Seq
     call_id: str
-    outcome: Literal["ok", "failed", "denied", "cancelled", "unknown"]
+    outcome: ToolOutcome
     """`unknown`: it was begun, and nobody can say whether it was done."""
     parts: tuple[Part, ...] = ()
     """What the model is told of it."""

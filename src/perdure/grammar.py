@@ -37,6 +37,10 @@ class Pending(Struct, frozen=True, array_like=True):
     run: bool
     ts: int
 
+    @property
+    def wants_a_turn(self) -> bool:
+        return self.run and self.role != "note"
+
 
 class Call(Struct, frozen=True, array_like=True):
     """A model call that has neither replied nor been lost."""
@@ -80,7 +84,12 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     calls: tuple[Call, ...] = ()
     owed: tuple[Owed, ...] = ()
     pending: tuple[Pending, ...] = ()
-    asked_to_run: int = 0
+    left: int = 0
+    """Who took the session over in the middle of the running turn, because its owner was gone."""
+    how: str = ""
+    """What somebody said is to become of such a turn: continue, retry or abandon."""
+    how_question: int = 0
+    """The question that asks for just that."""
     approvals: tuple[Asked, ...] = ()
     questions: tuple[Asked, ...] = ()
     processes: tuple[int, ...] = ()
@@ -96,6 +105,20 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     def at_rest(self) -> bool:
         """Nothing is under way: a place where a session can be forked, cleared, switched or ended."""
         return not self.turn and not self.calls
+
+    @property
+    def verdict(self) -> str:
+        """What is to become of a turn that was left behind, as far as anybody has said. Once it has been asked, a
+        new word says it too: a steer goes on with the turn, and a prompt has a turn of its own in mind."""
+        if not self.left or self.how or not self.how_question:
+            return self.how if self.left else ""
+        new = {p.role for p in self.pending if p.seq > self.how_question and p.wants_a_turn}
+        return "abandon" if "prompt" in new else "continue" if new else ""
+
+    @property
+    def waits_for_person(self) -> bool:
+        moot = self.how_question if self.verdict else 0
+        return bool(self.approvals) or any(q.seq != moot for q in self.questions)
 
     def after(self, event: e.Event) -> Standing:
         """What is open once this has happened. Lawful or not, it gives an answer: a damaged journal still opens."""
@@ -347,10 +370,11 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:
             return replace(s, pending=(*s.pending, Pending(seq, role, run, event.ts)))
         case e.TurnStarted(takes=takes):
             taken = tuple(p for p in s.pending if p.seq not in takes)
-            return replace(s, turn=seq, phase="", cancel=0, asked_to_run=0, pending=taken)
+            return replace(s, turn=seq, phase="", cancel=0, left=0, how="", how_question=0, pending=taken)
         case e.ModelCalled(purpose=purpose, takes=takes):
             taken = tuple(p for p in s.pending if p.seq not in takes)
-            return replace(s, calls=(*s.calls, Call(seq, purpose)), pending=taken)
+            gone_on = replace(s, left=0, how="", how_question=0) if purpose == "answer" else s
+            return replace(gone_on, calls=(*s.calls, Call(seq, purpose)), pending=taken)
         case e.ModelReplied(call=call, parts=parts):
             answers = any(c.seq == call and c.purpose == "answer" for c in s.calls)
             owed = tuple(Owed(p.call_id) for p in parts if isinstance(p, e.ToolCall)) if answers else ()
@@ -371,7 +395,9 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:
             open_still = tuple(a for a in s.approvals if a.call_id != call_id)
             return replace(s, owed=(*s.owed[:at], *s.owed[at + 1 :]), approvals=open_still)
         case e.TurnEnded():
-            return replace(s, turn=0, phase="", cancel=0, owed=(), approvals=(), questions=())
+            return replace(
+                s, turn=0, phase="", cancel=0, left=0, how="", how_question=0, owed=(), approvals=(), questions=()
+            )  # fmt: skip
         case e.PhaseChanged(phase=phase):
             return replace(s, phase=phase)
         case e.SessionCreated():
@@ -397,9 +423,12 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:
         case e.ShareRevoked(share=share):
             return replace(s, shares=tuple(x for x in s.shares if x != share))
         case e.OwnerChanged(epoch=epoch, process=process):
-            return replace(s, epoch=epoch, process=process)
-        case e.RunAsked():
-            return replace(s, asked_to_run=seq)
+            # An owner that lets go does so between two moves; one that is followed without a word was killed.
+            found = s.left or (seq if s.turn and process and s.process else 0)
+            return replace(s, epoch=epoch, process=process, left=found)
+        case e.RunAsked(how=said):
+            asked = s.pending if said != "continue" else tuple(replace(p, run=True) for p in s.pending)
+            return replace(s, pending=asked, how=said if s.turn else "")
         case e.MessageWithdrawn(message=message):
             return replace(s, pending=tuple(p for p in s.pending if p.seq != message))
         case e.CancelAsked():
@@ -415,8 +444,13 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:
         case e.ApprovalAnswered(approval=asked) | e.ApprovalExpired(approval=asked):
             return replace(s, approvals=_without(s.approvals, asked))
         case e.QuestionAsked(questions=questions, call_id=call_id):
-            return replace(s, questions=(*s.questions, Asked(seq, call_id, len(questions))))
-        case e.QuestionAnswered(question=asked) | e.QuestionExpired(question=asked):
+            asks_how = seq if s.left and not call_id else s.how_question
+            asked_too = Asked(seq, call_id, len(questions))
+            return replace(s, questions=(*s.questions, asked_too), how_question=asks_how)
+        case e.QuestionAnswered(question=asked, answers=answers):
+            how = _how(answers) if asked == s.how_question else s.how
+            return replace(s, questions=_without(s.questions, asked), how=how)
+        case e.QuestionExpired(question=asked):
             return replace(s, questions=_without(s.questions, asked))
         case e.ContextCompacted(ordinal=ordinal):
             return replace(s, compactions=ordinal)
@@ -440,6 +474,11 @@ def _after(s: Standing, seq: int, event: e.Event) -> Standing:
             return replace(s, children=tuple(c for c in s.children if c != child))
         case _:
             return s
+
+
+def _how(answers: tuple[e.Answer, ...]) -> str:
+    chosen = answers[0].chosen[:1] if answers else ()
+    return e.HOW[chosen[0]] if chosen and 0 <= chosen[0] < len(e.HOW) else e.HOW[0]
 
 
 def _without(open_things: tuple[T, ...], seq: int) -> tuple[T, ...]:

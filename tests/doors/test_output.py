@@ -112,7 +112,10 @@ def test_a_full_disk_under_the_output_is_one_sentence(arguments: tuple[str, ...]
 
 def test_every_command_with_json_is_tried_here() -> None:
     able = {c.command_path for c in commands() if any("--json" in p.opts for p in c.command.params)}
-    assert able == {"perdure config", "perdure doctor", "perdure sessions list", "perdure sessions show"}
+    assert able == {
+        "perdure config", "perdure doctor", "perdure sessions list", "perdure sessions show",
+        "perdure run",  # in test_run.py
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", [a for a in SPEAKING if "--json" in a], ids=" ".join)

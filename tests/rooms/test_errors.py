@@ -23,6 +23,8 @@ CASES: list[tuple[e.PerdureError, str, dict[str, object]]] = [
     (e.SessionExists("s", "is there"), "session s: is there", {"session": "s", "why": "is there"}),
     (e.SessionEnded("s", "has ended"), "session s: has ended", {}),
     (e.SessionReadOnly("s", "is newer"), "session s: is newer", {}),
+    (e.ModelUnknown("x:y", "needs a key"), "x:y: needs a key", {"model": "x:y", "why": "needs a key"}),
+    (e.Busy("s", "turn 4 runs"), "session s: turn 4 runs", {}),
     (e.NotOwner("s", "was taken"), "session s: was taken", {}),
     (e.OwnedElsewhere("s", "ada"), "session s: is run by ada", {"owner": "ada"}),
     (e.AlreadyAppended("s", "k", 7), "session s: key 'k' was used at seq 7 for something else", {"key": "k", "seq": 7}),

@@ -12,21 +12,23 @@ from importlib import import_module
 
 import click
 
-from perdure import __version__
 from perdure.errors import (
     NOT_NATIVE,
     AmbiguousPrefix,
     ConfigError,
+    ModelUnknown,
     PerdureError,
     PrefixTooShort,
     SessionEnded,
     SessionNotFound,
 )
+from perdure.version import __version__
 
 COMMANDS = {
     "backup": "Write a copy of the whole store into a new file, and prove it.",
     "config": "Show every setting, its value, and where the value comes from.",
     "doctor": "Look for damage, mend what is derived, and say what is lost.",
+    "run": "Answer one prompt, and exit.",
     "sessions": "List the sessions, and show what is in one.",
 }
 
@@ -76,7 +78,7 @@ def perdure(ctx: click.Context, /, **flags: str | None) -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrongly called or configured, 3 no such session or several,
-    4 the session has ended."""
+    4 the session has ended; `run` has more."""
     if sys.platform == "win32":
         print(f"perdure: {NOT_NATIVE}", file=sys.stderr)
         sys.exit(1)
@@ -107,7 +109,7 @@ def _give_up_the_output() -> None:
 
 def _exit_code(error: PerdureError) -> int:
     match error:
-        case ConfigError():
+        case ConfigError() | ModelUnknown():
             return 2
         case SessionNotFound() | AmbiguousPrefix() | PrefixTooShort():
             return 3

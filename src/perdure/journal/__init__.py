@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from hashlib import sha256
@@ -217,7 +217,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
 
     # Follow
 
-    async def follow(self, session: str, *, after: int = 0) -> AsyncIterator[Event]:
+    async def follow(self, session: str, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yield every event past `after`, in order, once, for ever.
 
         Resuming a browser tab, tailing in a terminal, feeding a replica and waiting in a test are all this one loop
@@ -252,7 +252,7 @@ class Journal(AbstractAsyncContextManager["Journal"]):
 
     async def take(self, session: str) -> Owned:
         """Become the one process that runs this session. Raises `OwnedElsewhere` while another lives that does."""
-        from perdure import __version__
+        from perdure.version import __version__
 
         return await take(self, self.process, session, __version__)
 

@@ -182,6 +182,14 @@ class Owned:
             self._news += appended.events
             self._news_upto = appended.last
 
+    def has_read(self, upto: int) -> None:
+        """The owner has read the journal itself as far as this, and need not be told of it again."""
+        if upto >= self._news_upto:
+            self._news, self._news_upto = [], upto
+        else:
+            self._news = [event for event in self._news if event.seq > upto]
+        self.upto = max(self.upto, upto)
+
     async def release(self) -> None:
         """Let go, so that another process can take the session without waiting for anything."""
         gone = OwnerChanged(epoch=self.epoch + 1)

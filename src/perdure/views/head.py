@@ -14,7 +14,7 @@ from perdure import events as e
 from perdure.grammar import Standing
 from perdure.views.title import shortened, storable, title_from
 
-VERSION = 1
+VERSION = 2
 """Raised when the same events would give another head. Heads of other versions are thrown away and refolded."""
 
 
@@ -105,14 +105,12 @@ class Head(Struct, frozen=True, omit_defaults=True):
         if s.ended or s.trashed or s.moved:
             return None
         if s.turn:
-            if s.cancel:
+            if s.cancel or s.verdict == "abandon":
                 return self.turn_due
-            if s.approvals or s.questions or (s.children and not s.calls):
+            if s.waits_for_person or (s.children and not s.calls):
                 return None
             return self.retry_at or self.turn_due
-        if s.asked_to_run:
-            return self.updated_at
-        return min((p.ts for p in s.pending if p.run and p.role != "note"), default=None)
+        return min((p.ts for p in s.pending if p.wants_a_turn), default=None)
 
     def after(self, event: e.Event) -> Head:
         """The head once this has happened."""
