@@ -45,6 +45,10 @@ def _flip(data: bytearray, at: int, chance: Random) -> None:
         data[at] ^= 1 << chance.randrange(8) if chance.random() < 0.5 else chance.randrange(1, 256)
 
 
+def has_frames(files: Files) -> bool:
+    return len(files.wal or b"") >= 32 + FRAME
+
+
 def flip_bytes(chance: Random, before: Before, files: Files) -> str:
     name, data = _one_file(chance, files)
     places = [chance.randrange(len(data)) for _ in range(chance.choice([1, 1, 1, 2, 5, 30]))]
@@ -69,7 +73,7 @@ def flip_a_kind(chance: Random, before: Before, files: Files) -> str:
 
 def flip_a_frame(chance: Random, before: Before, files: Files) -> str:
     """In the header of the log or of one of its frames."""
-    if not files.wal:
+    if not has_frames(files):
         return flip_a_kind(chance, before, files)
     frame = chance.randrange(-1, len(files.wal) // FRAME)
     at = chance.randrange(32) if frame < 0 else 32 + frame * FRAME + chance.randrange(24)
@@ -101,7 +105,7 @@ def overwrite(chance: Random, before: Before, files: Files) -> str:
 
 
 def overwrite_frames(chance: Random, before: Before, files: Files) -> str:
-    if not files.wal:
+    if not has_frames(files):
         return overwrite(chance, before, files)
     at = 32 + chance.randrange(len(files.wal) // FRAME) * FRAME + chance.choice([0, 24])
     length = min(chance.choice([24, PAGE, FRAME, 5 * FRAME]), len(files.wal) - at)
@@ -168,7 +172,7 @@ def lose_the_file(chance: Random, before: Before, files: Files) -> str:
 
 def old_log(chance: Random, before: Before, files: Files) -> str:
     """The log as it was some time ago, over a file that went on."""
-    if not files.wal:
+    if not has_frames(files):
         return copy_page(chance, before, files)
     frames = chance.randrange(len(files.wal) // FRAME)
     del files.wal[32 + frames * FRAME :]
