@@ -180,12 +180,19 @@ def _unsaid(
         gone = {n for sentence in said.get(id, ()) if "missing" in sentence for n in numbers(sentence)}
         whole = "all of it" in said.get(id, ())
         for seq, event in before.own(stretch).items():
-            if seq in there or _is_piece(event) or seq in named or whole:
+            if seq in there or _is_piece(event) or seq in named or whole or _before_erased(there, seq):
                 continue
             if sure or seq < last:
                 complaints.append(f"{id} {seq}: {type(event.fact).__name__} is missing, and nobody says so")
         complaints += [f"{id} {n}: is there, and said to be missing" for n in sorted(gone & there.keys())]
     return complaints
+
+
+def _before_erased(there: dict[int, Event], seq: int) -> bool:
+    """Whether what comes next was erased. Its link is kept and its bytes are not, so nobody can tell what came directly
+    before it from pieces that were dropped (durability.md says so)."""
+    after = [n for n in there if n > seq]
+    return bool(after) and isinstance(there[min(after)].fact, Erased)
 
 
 def _is_piece(event: Event) -> bool:
@@ -323,6 +330,7 @@ def _unnamed(before: Before, files: Files, done: Opened) -> list[str]:
     for stretch, id in before.session_of.items():
         there = done.found.get(id, {})
         lost = [s for s, e in before.own(stretch).items() if s not in there and not _is_piece(e)]
+        lost = [seq for seq in lost if not _before_erased(there, seq)]
         if not all(_is_committed(before, files, s) for s in before.places.rows["perdure_sessions"][stretch]):
             lost = [seq for seq in lost if seq <= before.older.get(stretch, 0)]
         said = [f for f in done.findings if f.kind == "damage" and (f.session == id or id in f.what)]
