@@ -87,6 +87,7 @@ async def doctor(
     if is_sound:
         for stretch, count in await journal.read_store(journal.store.strays):
             yield Finding("damage", f"events of stretch {stretch}, {count} of them, belong to no session")
+            mend = False  # a salvage is due, and wants the file as it is
         for name in await journal.read_store(journal.store.missing_indexes):
             if mend:
                 await journal.write(partial(journal.store.make_index, name))
