@@ -30,7 +30,7 @@ class Speaking:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, apsw.Error):
             spoken = said(self._path, error)
-            self.damaged |= isinstance(spoken, StoreDamaged)
+            self.damaged |= isinstance(spoken, StoreDamaged) or isinstance(error, apsw.IOError)
             raise spoken from error
 
 

@@ -279,7 +279,9 @@ class SqliteStore(Listing):
 
     def strays(self) -> list[tuple[int, int]]:
         with self._speaking:
-            return [(stretch, count) for stretch, count in all_of(self._reading.execute(_STRAYS))]
+            found = [(stretch, count) for stretch, count in all_of(self._reading.execute(_STRAYS))]
+            self._speaking.damaged |= bool(found)
+            return found
 
     def missing_indexes(self) -> list[str]:
         with self._speaking:
