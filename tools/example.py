@@ -141,7 +141,7 @@ async def _its_life(s: Session) -> None:
     await s.anyone(e.SessionRenamed("The build"))
     await s.anyone(e.SessionPinned())
     await s.anyone(e.SessionTagged(("build",)))
-    await s.anyone(e.SessionRepointed("/work/new", "5f1d0c7a9e3b2864"))
+    await s.anyone(e.SessionRepointed("/home/ada/new", "5f1d0c7a9e3b2864"))
     await s.anyone(e.SessionShared("share-1", upto=40))
     await s.anyone(e.ShareRevoked("share-1"))
     await s.anyone(e.SessionArchived())
@@ -166,7 +166,7 @@ PARTS = {
 async def _told() -> list[tuple[str, list[e.Event]]]:
     told: list[tuple[str, list[e.Event]]] = []
     async with await journal.open("memory:", clock=ManualClock(CREATED)) as store:
-        born = e.SessionCreated(session="k7v2m9x4q1d8r5t3w6z0", source="terminal", workspace="/work/old")
+        born = e.SessionCreated(session="k7v2m9x4q1d8r5t3w6z0", source="terminal", workspace="/home/ada/old")
         s = Session(store, await store.create(born))
         await store.append(s.id, e.MessageSent((LISTING,), run=False), blobs=[OUTPUT])
         upto = 0

@@ -6,6 +6,7 @@ It goes the way of every other model. It understands a handful of requests, and 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable
@@ -71,7 +72,7 @@ def _answer(request: Request) -> tuple[str, e.ToolCall | None]:
         if match := re.match(pattern, asked, re.IGNORECASE | re.DOTALL):
             if not any(tool.name == "shell" for tool in request.tools):
                 return NO_TOOL, None
-            arguments = _json(command(*match.groups()))
+            arguments = json.dumps({"command": command(*match.groups())})
             return f"{LABEL} Let me do that.", e.ToolCall(f"demo-{len(request.messages)}", "shell", arguments)
     return HELP, None
 
@@ -86,12 +87,6 @@ def _asked(request: Request) -> str:
         if isinstance(part, e.Text)
     ]
     return next((text for text in reversed(said) if text and not text.startswith(f"<{TAG}>")), "")
-
-
-def _json(command: str) -> str:
-    import json
-
-    return json.dumps({"command": command})
 
 
 def _story() -> str:
