@@ -9,9 +9,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from perdure.config import Provider
+from perdure.config.settings import Secret
+from perdure.models import Model
+from perdure.models.opening import open_model
 from tests.fakes import strict
 
 KEY = "sk-fake-key"
+SPEAKING = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
+"""The providers whose language a fake speaks, and where each is found on it."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,11 @@ class FakeProvider:
         signature = f"signed-{len(self.signed)}"
         self.signed.add(signature)
         return _anthropic_events(speech, signature)
+
+
+def model_at(provider: str, fake: FakeProvider) -> Model:
+    said = {provider: Provider(Secret(KEY), fake.address + SPEAKING[provider])}
+    return open_model(f"{provider}:fake-model", said, {})
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from perdure import events as e
 from perdure import journal
 from perdure.testing.journals import faults, whole
 from perdure.tools.leftover import find
-from tests.fakes.provider import FakeProvider, Speech, listening
+from tests.fakes.provider import SPEAKING, FakeProvider, Speech, listening
 from tests.kill.lives import FULL, SEED, digest, message
 from tests.kill.template import Child, Template
 from tests.laws.turns import unanswered
@@ -114,7 +114,7 @@ class Sessions:
         return PER_SESSION
 
     def _start(self, session: str) -> Child:
-        address = self._fake.address + ("" if self._provider == "anthropic" else "/v1")
+        address = self._fake.address + SPEAKING[self._provider]
         return self._template.start(
             "serve", url=self._url, workspace=str(self._workspace), session=session, provider=self._provider,
             address=address,

@@ -10,18 +10,14 @@ from typing import Any
 import pytest
 
 from perdure import events as e
-from perdure.config import Provider
-from perdure.config.settings import Secret
-from perdure.models.opening import open_model
 from perdure.policy.retrying import SECOND, Retrying
 from perdure.testing.journals import faults, whole
 from perdure.worker import Started, start
-from tests.fakes.provider import KEY, FakeProvider, Speech, listening
+from tests.fakes.provider import KEY, SPEAKING, FakeProvider, Speech, listening, model_at
 from tests.laws.turns import unanswered
 
 pytestmark = pytest.mark.anyio
 
-SPEAKING = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
 LONG = "Once upon a time there was a very long sentence. " * 3
 WHOLE = Speech("And here is all of it.")
 
@@ -32,9 +28,8 @@ def in_turn(*speeches: Speech) -> Callable[[dict[str, Any]], Speech]:
 
 
 async def started(provider: str, fake: FakeProvider, folder: Path, attempts: int = 5) -> Started:
-    said = {provider: Provider(Secret(KEY), fake.address + SPEAKING[provider])}
     return await start(
-        f"sqlite:///{folder}/perdure.db", model=open_model(f"{provider}:fake", said, {}), workspace=folder,
+        f"sqlite:///{folder}/perdure.db", model=model_at(provider, fake), workspace=folder,
         retrying=Retrying(attempts, base=0.01), deadline=0.0,
     )  # fmt: skip
 

@@ -15,18 +15,12 @@ from perdure.errors import ModelUnknown
 from perdure.models import Model, ModelFailed, Reply, Request, Said, ToolText
 from perdure.models.opening import first_with_a_key, open_model
 from perdure.views.context import Message, ModelSaid, ToolSaid, UserSaid, note
-from tests.fakes.provider import KEY, FakeProvider, Speech, listening
+from tests.fakes.provider import KEY, SPEAKING, Speech, listening, model_at
 
 pytestmark = pytest.mark.anyio
 
-SPEAKING = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
 TOOL = ToolText("shell", "runs a command", {"type": "object", "properties": {"command": {"type": "string"}}})
 HELLO = [UserSaid((e.Text("Hello, 안녕 👋"),))]
-
-
-def opened(provider: str, fake: FakeProvider) -> Model:
-    said = {provider: Provider(Secret(KEY), fake.address + SPEAKING[provider])}
-    return open_model(f"{provider}:fake-model", said, {})
 
 
 async def answered(model: Model, messages: Sequence[Message] = HELLO) -> tuple[str, Reply]:
@@ -44,7 +38,7 @@ async def answered(model: Model, messages: Sequence[Message] = HELLO) -> tuple[s
 async def test_an_answer_is_streamed_and_comes_whole_at_the_end(provider: str) -> None:
     call = ("call_1", "shell", '{"command": "ls -l"}')
     async with listening(lambda _: Speech("Let me look at it. 좋아요", calls=(call,))) as fake:
-        words, reply = await answered(opened(provider, fake))
+        words, reply = await answered(model_at(provider, fake))
     assert fake.refused == []
     assert words == "Let me look at it. 좋아요"
     assert reply.parts == (e.Text(words), e.ToolCall(*call))
@@ -90,14 +84,14 @@ CONVERSATIONS: dict[str, list[Message]] = {
 @pytest.mark.parametrize("provider", SPEAKING)
 async def test_every_conversation_is_taken(provider: str, conversation: str) -> None:
     async with listening(lambda _: Speech("Yes.")) as fake:
-        words, _ = await answered(opened(provider, fake), CONVERSATIONS[conversation])
+        words, _ = await answered(model_at(provider, fake), CONVERSATIONS[conversation])
     assert fake.refused == []
     assert words == "Yes."
 
 
 async def test_sealed_thoughts_go_back_to_the_one_who_sealed_them() -> None:
     async with listening(lambda _: Speech("So.", thinking="Let me see.")) as fake:
-        model = opened("anthropic", fake)
+        model = model_at("anthropic", fake)
         _, reply = await answered(model)
         assert reply.parts == (e.Thinking("Let me see.", "signed-0"), e.Text("So."))
         more = [*HELLO, ModelSaid(tuple(reply.parts), "anthropic:fake-model"), *HELLO]
@@ -131,7 +125,7 @@ async def test_every_failure_has_its_word(provider: str, failure: str) -> None:
     speech, _, reason = FAILURES[failure]
     async with listening(lambda _: speech) as fake:
         with pytest.raises(ModelFailed) as failed:
-            await answered(opened(provider, fake))
+            await answered(model_at(provider, fake))
     assert fake.refused == []
     assert len(fake.requests) == 1, "no attempt that nobody knows of"
     assert failed.value.reason == reason, failed.value
@@ -143,7 +137,7 @@ async def test_every_failure_has_its_word(provider: str, failure: str) -> None:
 @pytest.mark.parametrize("provider", SPEAKING)
 async def test_a_stream_that_stalls_can_be_left(provider: str) -> None:
     async with listening(lambda _: Speech("one two three", end="stall", after=6)) as fake:
-        async with aclosing(opened(provider, fake).stream(Request(HELLO))) as answer:  # type: ignore[type-var]
+        async with aclosing(model_at(provider, fake).stream(Request(HELLO))) as answer:  # type: ignore[type-var]
             async with asyncio.timeout(20):
                 while not isinstance(await anext(answer), Said):
                     pass
